@@ -28,9 +28,10 @@ class NoAnswer(Exception):
 
 
 class Allocation(NamedTuple):
-    """nodes: how many the job has. gpus: the GPUs of which it has shards, as indices in the
-    order of gres.conf. whole: how many whole GPUs it has. component: whether it is a component
-    of a heterogeneous job.
+    """job: the job as squeue shows it. start: when this run of it began, by slurmctld's clock, in
+    seconds since 1970. nodes: how many the job has. gpus: the GPUs of which it has shards, as
+    indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
+    component of a heterogeneous job.
     """
 
     nodes: int
@@ -38,6 +39,8 @@ class Allocation(NamedTuple):
     gpus: tuple[int, ...]
     whole: int
     component: bool = False
+    job: str = ""
+    start: int = 0
 
 
 def indices(text: str) -> list[int]:
@@ -71,9 +74,10 @@ def parse(text: str) -> Allocation:
             elif name == "gpu":
                 whole += int(count)
         nodes, component = int(fields["nodes"]), fields["component"] == "1"
+        job, start = fields["job"], int(fields["start"])
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
-    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component)
+    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component, job, start)
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:

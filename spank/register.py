@@ -123,7 +123,14 @@ def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Al
 
 def admit(path: str, step: Step, given: bool, has: Allocation) -> str:
     """The reply for a job that has shards and that the daemon does not know yet."""
-    request = Register(**step, nodes=has.nodes, shards=has.shards, gpus=list(has.gpus))
+    request = Register(
+        **step,
+        job=has.job,
+        start=has.start,
+        nodes=has.nodes,
+        shards=has.shards,
+        gpus=list(has.gpus),
+    )
     answer = ask_or_refuse(path, {"op": "register", **request})
     found = admitted(answer)
     if found:

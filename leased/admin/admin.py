@@ -25,9 +25,11 @@ from leased.base.requests import (
     Request,
     check_fields,
     get_int,
+    get_job,
     get_text,
     shown,
 )
+from leased.base.words import jobs
 from leased.config.config import Config
 from leased.core.step_usage import UNKNOWN, StepUsage
 from leased.gpus.devices import Gpu
@@ -167,21 +169,34 @@ class Admin:
 
     def usage(self, request: Request, _: Peer) -> dict[str, Any]:
         """A job's usage, also after its end."""
-        job_id = get_int(request, "job_id", 1, LAST_JOB)
+        asked = get_job(request, "job_id")
+        job_id, job = self._one(asked)
         current = self.leases.tenants.usage([job_id]).get(job_id)
         steps: Mapping[str, StepUsage]
         if current is not None:
             steps = self.leases.tenants.steps.divided(job_id, current)
         else:
-            record = self.store.find(job_id)
-            if record is None:
-                raise Refused(
-                    f"job {job_id} never shared a GPU of this node",
-                    f"look for it with sacct -j {job_id}",
-                )
+            (record,) = self.store.find(job_id)
             current, steps = dict(record.usage), record.steps
         usage = {uuid: figures(used) for uuid, used in current.items()}
-        return {"usage": usage, "steps": step_record.said(steps)}
+        return {"job_id": job_id, "job": job, "usage": usage, "steps": step_record.said(steps)}
+
+    def _one(self, asked: int | str) -> tuple[int, str]:
+        """The number and the name of the only job that this means. Refused: there is none, or
+        there are several."""
+        found = {tenant.job_id: tenant.job for tenant in self.leases.tenants.named(asked)}
+        found = found or {record.job_id: record.job for record in self.store.find(asked)}
+        if not found:
+            raise Refused(
+                f"job {asked} never shared a GPU of this node",
+                f"look for it with sacct -j {asked}",
+            )
+        if len(found) > 1:
+            raise Refused(
+                f"{asked} is several jobs here: {jobs([found[job] for job in sorted(found)])}",
+                f"name one of them, or add them up with gpu-leasectl report -j {asked}",
+            )
+        return next(iter(found.items()))
 
     def set(self, request: Request, _: Peer) -> dict[str, Any]:
         """Force something on one device or all, or change what users may choose."""

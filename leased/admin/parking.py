@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from leased.api import answers
 from leased.base.errors import Refused
-from leased.base.requests import Request, get_int
+from leased.base.requests import Request, get_job
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
-from leased.store.records import LAST_JOB
 
 USER = "user "  # followed by the uid of the user who has parked the job
 
 
-def park(leases: Leases, request: Request, peer: Peer) -> Tenant:
-    """Evict all memory of the job now."""
-    tenant = _named(leases, request, peer)
-    leases.run(Parked(tenant.job_id, f"{USER}{peer.uid}"))
-    return tenant
+def park(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
+    """Evict all memory of the job now; of all tasks of an array that are here."""
+    found = _named(leases, request, peer)
+    for tenant in found:
+        leases.run(Parked(tenant.job_id, f"{USER}{peer.uid}"))
+    return found
 
 
-def unpark(leases: Leases, request: Request, peer: Peer) -> Tenant:
+def unpark(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     """Restore the memory of a parked job before its next launch, as far as there is room."""
-    tenant = _named(leases, request, peer)
-    parked = leases.view.tenant(tenant.job_id).parked
-    if parked is not None and parked.suspended:
-        raise Refused(f"job {tenant.job_id} is suspended", "use scontrol resume")
-    leases.run(Unparked(tenant.job_id))
-    return tenant
+    found = _named(leases, request, peer)
+    for tenant in found:
+        parked = leases.view.tenant(tenant.job_id).parked
+        if parked is not None and parked.suspended:
+            raise Refused(f"job {tenant.job} is suspended", "use scontrol resume")
+    for tenant in found:
+        leases.run(Unparked(tenant.job_id))
+    return found
 
 
 def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
@@ -39,13 +41,13 @@ def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
     return {"since_s": round((leases.clock() - parked.since) / 1e9, 3), "by": parked.by}
 
 
-def _named(leases: Leases, request: Request, peer: Peer) -> Tenant:
+def _named(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     """The job, if it is this user's or root asks. Others are refused as unknown jobs are."""
-    job_id = get_int(request, "job_id", 1, LAST_JOB)
-    tenant = leases.tenants.get(job_id)
-    if tenant is None or peer.uid not in (0, tenant.uid):
+    asked = get_job(request, "job_id")
+    found = [t for t in leases.tenants.named(asked) if peer.uid in (0, t.uid)]
+    if not found:
         raise Refused(
-            f"job {job_id} is not a job of yours that shares a GPU of this node",
+            f"job {asked} is not a job of yours that shares a GPU of this node",
             "gpu-leasectl mine lists those that do",
         )
-    return tenant
+    return found

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from leased.admin import parking, share_details
 from leased.api import own_job_answers as answers
+from leased.base import job_names
 from leased.base.errors import Refused
-from leased.base.requests import Request, check_fields, get_int, shown
+from leased.base.requests import Request, check_fields, get_job, shown
 from leased.config.config import Config
 from leased.leasing import sharing_mode, waiting_reason
 from leased.leasing.device_view import DeviceView
@@ -26,13 +27,37 @@ from leased.leasing.tenant_view import HeldLease
 from leased.processes.identity import Peer
 from leased.slurm import step_record
 from leased.slurm.usage_record import figures
+from leased.store.records import TenantRecord
 from leased.store.store import Store
 
 ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
 HOLDERS_MOST = 8  # of a device, that are named
-LAST_JOB = 2**32 - 1
 
 Question = Callable[[Request, Peer], Mapping[str, Any]]
+
+
+T = TypeVar("T")
+
+
+def _that_fit(told: Iterable[T]) -> list[T]:
+    """The first ones, as many as one answer holds; one at least."""
+    fit: list[T] = []
+    room = ANSWER_BYTES
+    for one in told:
+        room -= len(json.dumps(one))
+        if fit and room < 0:
+            break
+        fit.append(one)
+    return fit
+
+
+def _ended(record: TenantRecord) -> answers.EndedJob:
+    return {
+        "job_id": record.job_id,
+        "job": record.job,
+        "usage": {uuid: figures(used) for uuid, used in record.usage.items()},
+        "steps": step_record.said(record.steps),
+    }
 
 
 @dataclass
@@ -72,31 +97,25 @@ class Questions:
     def _mine(self, request: Request, peer: Peer) -> answers.Mine:
         own = self._own(peer)
         if "job_id" in request:
-            job_id = get_int(request, "job_id", 1, LAST_JOB)
-            own = [tenant for tenant in own if tenant.job_id == job_id]
+            asked = get_job(request, "job_id")
+            own = [t for t in own if job_names.means(asked, t.job_id, t.job)]
             if not own:
-                return {"jobs": [], "ended": [self._ended(job_id, peer)]}
-        told: list[answers.OwnJob] = []
-        room = ANSWER_BYTES
-        for tenant in own:
-            job = self._job(tenant)
-            room -= len(json.dumps(job))
-            if told and room < 0:
-                break
-            told.append(job)
+                return {"jobs": [], **self._ended(asked, peer)}
+        told = _that_fit(self._job(tenant) for tenant in own)
         return {"jobs": told, "more": len(own) - len(told)}
 
-    def _ended(self, job_id: int, peer: Peer) -> answers.EndedJob:
-        """The last run of a job of this user. Others' are refused like jobs that do not exist."""
-        record = self.store.find(job_id)
-        if record is None or record.uid != peer.uid:
+    def _ended(self, asked: int | str, peer: Peer) -> answers.Ended:
+        """The last run of a job of this user, or of each task of an array. Others' are refused like
+        jobs that do not exist."""
+        found = [record for record in self.store.find(asked) if record.uid == peer.uid]
+        if not found:
             raise Refused(
-                f"job {job_id} is not a job of yours that shared a GPU of this node",
-                f"sacct -j {job_id} says where it ran, and gpu-leasectl report -j {job_id} shows "
+                f"job {asked} is not a job of yours that shared a GPU of this node",
+                f"sacct -j {asked} says where it ran, and gpu-leasectl report -j {asked} shows "
                 "what it had from any host",
             )
-        usage = {uuid: figures(used) for uuid, used in record.usage.items()}
-        return {"job_id": job_id, "usage": usage, "steps": step_record.said(record.steps)}
+        told = _that_fit(map(_ended, found))
+        return {"ended": told, "more": len(found) - len(told)}
 
     def _env(self, _: Request, peer: Peer) -> answers.Env:
         """What a process of a sharing job needs in its environment; nothing for others."""
@@ -110,11 +129,15 @@ class Questions:
             "env": {"GPU_LEASE_SOCKET": str(config.tenant_socket)},
         }
 
-    def _park(self, request: Request, peer: Peer) -> answers.OneJob:
-        return {"job": self._job(parking.park(self.leases, request, peer))}
+    def _park(self, request: Request, peer: Peer) -> answers.Mine:
+        return self._told(parking.park(self.leases, request, peer))
 
-    def _unpark(self, request: Request, peer: Peer) -> answers.OneJob:
-        return {"job": self._job(parking.unpark(self.leases, request, peer))}
+    def _unpark(self, request: Request, peer: Peer) -> answers.Mine:
+        return self._told(parking.unpark(self.leases, request, peer))
+
+    def _told(self, tenants: list[Tenant]) -> answers.Mine:
+        told = _that_fit(map(self._job, tenants))
+        return {"jobs": told, "more": len(tenants) - len(told)}
 
     # -- one job ------------------------------------------------------------------
 
@@ -124,6 +147,7 @@ class Questions:
         waits = state.waiting or self.leases.allocation_waits(tenant)
         return {
             "job_id": tenant.job_id,
+            "job": tenant.job,
             "state": state.state,
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),
@@ -163,11 +187,12 @@ class Questions:
 
     def _holder(self, asks: Tenant, lease: HeldLease) -> answers.Holder:
         """As much about a holder as the site lets its users see (limits.holder_shown)."""
-        uid = self.leases.tenants[lease.job_id].uid
-        own = uid == asks.uid
+        holder = self.leases.tenants[lease.job_id]
+        uid, own = holder.uid, holder.uid == asks.uid
         may = "user" if own else self.config().holder_shown
         return {
             "job_id": None if may == "nothing" else lease.job_id,
+            "job": None if may == "nothing" else holder.job,
             "uid": uid if may == "user" else None,
             "own": own,
             "since_s": self._passed(lease.since),

@@ -12,7 +12,7 @@ from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
 from leased.base.errors import Refused
-from leased.base.requests import Request, get_int, get_text
+from leased.base.requests import Request, get_int, get_job, get_text
 from leased.config import options
 from leased.config.config import Config
 from leased.config.options import Options, Resolved
@@ -41,7 +41,7 @@ def _check_user(tenant: Tenant, request: Request) -> None:
     uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
     if uid != tenant.uid:
         raise Refused(
-            f"job {tenant.job_id} of user {uid} has the number of a job of user {tenant.uid}, "
+            f"job {tenant.job} of user {uid} has the number of a job of user {tenant.uid}, "
             "which shares GPUs of this node already",
             "let the jobs of one Slurm cluster share GPUs of a node",
         )
@@ -68,7 +68,7 @@ class Registration:
         tenant = self.leases.tenants.get(job_id)
         if tenant is not None and not self.stepds.lives(job_id):
             log.info(
-                "job %d has started again; the end of its previous run was not reported", job_id
+                "job %s has started again; the end of its previous run was not reported", tenant.job
             )
             self.job_ended(job_id)
             tenant = None
@@ -156,6 +156,8 @@ class Registration:
             TenantRecord(
                 *(job_id, tenant.uid, tenant.gang, tenant.given.text(), tenant.given.lock, {}),
                 tenant.totals,
+                name=tenant.job,
+                start=get_int({"start": 0} | request, "start", 0, 1 << 62),
             )
         )
         self.leases.tenants.open(tenant)
@@ -172,16 +174,17 @@ class Registration:
         given = limits.with_quantum(Resolved.of(said, self.config().defaults), said)
         limits.check(given)
         uid = get_int(request, "uid", 0, LAST_UID)
+        job = str(get_job({"job": str(job_id)} | request, "job"))
         if given.memory == "auto":
-            tenant = self._with(job_id, uid, replace(given, memory="swap"), gang)
+            tenant = self._with(job_id, uid, replace(given, memory="swap"), gang, job)
             why_not = self._why_not_swapped(tenant, request, chosen)
             if not why_not:
                 return tenant
-            log.info("job %d has managed memory: %s", job_id, why_not)
-            tenant = self._with(job_id, uid, replace(given, memory="managed"), gang)
+            log.info("job %s has managed memory: %s", job, why_not)
+            tenant = self._with(job_id, uid, replace(given, memory="managed"), gang, job)
             tenant.memory_why = why_not
             return tenant
-        tenant = self._with(job_id, uid, given, gang)
+        tenant = self._with(job_id, uid, given, gang, job)
         tenant.memory_why = "the job's options or the site's ask for it"
         if tenant.swaps:
             self._check_may_swap(tenant, request)
@@ -202,8 +205,10 @@ class Registration:
             return "gpu-leased-copies does not run, and nobody has chosen memory:auto"
         return ""
 
-    def _with(self, job_id: int, uid: int, given: Resolved, gang: list[Gpu]) -> Tenant:
-        return Tenant(job_id, uid, given, self.gangs.totals(gang, given))
+    def _with(
+        self, job_id: int, uid: int, given: Resolved, gang: list[Gpu], job: str = ""
+    ) -> Tenant:
+        return Tenant(job_id, uid, given, self.gangs.totals(gang, given), job=job)
 
     def _check_may_swap(self, tenant: Tenant, request: Request) -> None:
         others = self.leases.tenants.values()

@@ -48,6 +48,7 @@ class Status:
     started: float = field(default_factory=time.monotonic)
     strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
     cluster: Callable[[], answers.SlurmCluster] = answers.SlurmCluster
+    usage_waiting: Callable[[], answers.UsageWaiting] = lambda: {"runs": 0, "first": []}
     devices: DeviceMonitor | None = None  # what NVML says of them
     ahead: CopiesAhead | None = None  # host memory that is made before it is needed
 
@@ -70,6 +71,7 @@ class Status:
             "strays": self.strays(),
             "copies": self._copies(),
             "cluster": self.cluster(),
+            "usage_waiting": self.usage_waiting(),
             "devices": self._devices(),
             **self.page(0),
         }
@@ -153,6 +155,7 @@ class Status:
         device = self.leases.view.device
         return {
             "job_id": tenant.job_id,
+            "job": tenant.job,
             "uid": tenant.uid,
             "opened": self.store.opened(job),
             "lock": state.lock,

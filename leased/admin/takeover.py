@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from leased.admin.gang import Gangs
 from leased.base.requests import shown
+from leased.base.words import count, jobs
 from leased.config import options
 from leased.config.options import Options, Resolved
 from leased.core.policy import PolicyState
@@ -19,8 +20,6 @@ from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 
-SHOWN = 8  # jobs that one line names
-
 
 class Takeover:
     """defaults: the site's, for records of releases that did not store every key."""
@@ -30,7 +29,7 @@ class Takeover:
         self.store = store
         self.gangs = gangs
         self.defaults = defaults
-        self.forgotten: list[int] = []  # jobs for which the stored state of a policy cannot be used
+        self.forgotten: list[str] = []  # jobs for which the stored state of a policy cannot be used
 
     def restore_all(self, records: Iterable[TenantRecord]) -> None:
         """Open them in the order in which their jobs began, so that the same jobs wait for their
@@ -39,9 +38,9 @@ class Takeover:
             self.restore(record)
         if self.forgotten:
             log.warning(
-                "what the policies had stored of %d jobs (%s) cannot be used: the turns of these "
-                "jobs are counted from now on",
-                *(len(self.forgotten), ", ".join(map(str, sorted(self.forgotten)[:SHOWN]))),
+                "what the policies had stored of %s (%s) cannot be used: their turns are counted "
+                "from now on",
+                *(count(len(self.forgotten), "job"), jobs(sorted(self.forgotten))),
             )
             self.forgotten.clear()
 
@@ -55,9 +54,9 @@ class Takeover:
             self._restore(record)
         except Exception:
             log.exception(
-                "job %d cannot be taken over from the previous daemon: its processes are refused, "
+                "job %s cannot be taken over from the previous daemon: its processes are refused, "
                 "and its usage up to now goes to Slurm's accounting",
-                record.job_id,
+                record.job,
             )
             self.give_up(record)
 
@@ -72,12 +71,12 @@ class Takeover:
         if given.memory == "auto":  # the record is of a release without this key
             given = replace(given, memory="managed")
         totals = self.gangs.totals(gang, given, record.totals)
-        tenant = Tenant(record.job_id, record.uid, given, totals)
+        tenant = Tenant(record.job_id, record.uid, given, totals, job=record.job)
         if unknown:
             log.error(
-                "job %d has the options %s, which this release does not know: it goes on "
+                "job %s has the options %s, which this release does not know: it goes on "
                 "without them",
-                *(record.job_id, shown(",".join(unknown))),
+                *(record.job, shown(",".join(unknown))),
             )
         else:
             self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
@@ -88,7 +87,7 @@ class Takeover:
         """The stored state of its policy, if this release can use it."""
         before = record.remembered
         if before is not None and not self.leases.tenants.understands(tenant, before):
-            self.forgotten.append(record.job_id)
+            self.forgotten.append(record.job)
             return None
         return before
 

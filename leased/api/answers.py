@@ -82,6 +82,23 @@ class SlurmCluster(TypedDict, total=False):
     refused: dict[str, int]
 
 
+class UnwrittenUsage(TypedDict):
+    """Usage of a job that has ended, which Slurm's accounting does not have. since_s: its end."""
+
+    job_id: int
+    job: str
+    since_s: float
+    why: str
+
+
+class UsageWaiting(TypedDict):
+    """Usage that has waited for longer than a minute for Slurm's accounting. runs: of how many runs
+    of jobs; first: those that ended first."""
+
+    runs: int
+    first: list[UnwrittenUsage]
+
+
 class HandoffTimes(TypedDict):
     """How long handoffs took since the daemon began. bounds_s: the upper bounds of all buckets
     but the last. counts: handoffs by bucket, each in one only."""
@@ -176,11 +193,12 @@ class Share(TypedDict):
 
 
 class Tenant(TypedDict):
-    """One job. The rest is by device (UUID): resident_bytes, fixed (bytes that cannot leave, by
-    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean, opened, share and
-    channels."""
+    """One job. job: as squeue shows it. The rest is by device (UUID): resident_bytes, fixed (bytes
+    that cannot leave, by reason), kept_out, gpus (usage). Older daemons do not say fixed, clean,
+    opened, share and channels."""
 
     job_id: int
+    job: str
     uid: int
     opened: NotRequired[float | None]  # seconds since 1970
     lock: str
@@ -224,4 +242,5 @@ class Status(TenantPage):
     strays: UnleasedProcesses
     copies: Copies | None
     cluster: SlurmCluster
+    usage_waiting: NotRequired[UsageWaiting]
     devices: list[Device]

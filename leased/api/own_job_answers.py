@@ -11,9 +11,11 @@ from leased.api.answers import Figures, Parked, Share
 
 
 class Holder(TypedDict):
-    """A job that has a device. job_id, uid: None if the site hides them from this user."""
+    """A job that has a device. job: as squeue shows it. job_id, job, uid: None if the site hides
+    them from this user."""
 
     job_id: int | None
+    job: str | None
     uid: int | None
     own: bool
     since_s: float | None
@@ -47,9 +49,10 @@ class OwnGpu(GpuOfJob):
 
 
 class OwnJob(TypedDict):
-    """A job of the user who asks."""
+    """A job of the user who asks. job: as squeue shows it."""
 
     job_id: int
+    job: str
     state: str
     stopped: bool
     parked: Parked | None
@@ -78,22 +81,25 @@ class EndedJob(TypedDict):
     """The last run of a job that is over. usage: by device. steps: by name."""
 
     job_id: int
+    job: str
     usage: dict[str, Figures]
     steps: NotRequired[dict[str, Step]]
 
 
+class Ended(TypedDict):
+    """Jobs that are over."""
+
+    ended: list[EndedJob]
+    more: int
+
+
 class Mine(TypedDict):
-    """more: how many jobs did not fit into the answer."""
+    """Jobs of the user, or those that were parked or brought back. more: how many did not fit into
+    the answer."""
 
     jobs: list[OwnJob]
     ended: NotRequired[list[EndedJob]]
-    more: NotRequired[int]
-
-
-class OneJob(TypedDict):
-    """The job that was parked or brought back."""
-
-    job: OwnJob
+    more: int
 
 
 class Env(TypedDict):

@@ -29,9 +29,12 @@ class Step(Join):
 
 
 class Register(Step):
-    """The first step of a job, or one with other GPUs. slurmctld says the rest: on how many nodes
-    the job is, and its shards and GPUs (Slurm's indices) on this one."""
+    """The first step of a job, or one with other GPUs. slurmctld says the rest: the job as squeue
+    shows it, when its run began (seconds since 1970), on how many nodes it is, and its shards and
+    GPUs (Slurm's indices) on this one."""
 
+    job: str
+    start: int
     nodes: int
     shards: int
     gpus: list[int]

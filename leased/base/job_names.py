@@ -29,7 +29,7 @@ def whole(name: str) -> str:
     return re.split("[_+]", name)[0]
 
 
-def means(typed: str, job_id: int, name: str) -> bool:
-    """Whether this means that job, as for Slurm's commands: the number of an array means all its
-    tasks, and a job's own number is understood too."""
-    return typed in (name, whole(name), str(job_id))
+def means(typed: str | int, job_id: int, name: str) -> bool:
+    """Whether this means that job. A number is the job's own. A text is as for Slurm's commands:
+    the number of an array means all its tasks, and a job's own number is understood too."""
+    return typed == job_id if isinstance(typed, int) else typed in (name, whole(name), str(job_id))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from leased.base import job_names
 from leased.base.errors import Refused
 
 Request = dict[str, Any]
@@ -71,6 +72,17 @@ def get_int(request: Request, name: str, low: int, high: int) -> int:
     value = request.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise Refused(f"{name} is {shown(value)}; it must be an integer from {low} to {high}")
+    return value
+
+
+def get_job(request: Request, name: str) -> int | str:
+    """The job that a field names: its own number, or a text with its name for Slurm, which may
+    mean several. Refused names the field."""
+    value = request.get(name)
+    if not isinstance(value, str):
+        return get_int(request, name, 1, job_names.LAST)
+    if not job_names.is_name(value):
+        raise Refused(f"{name} is {shown(value)}; it must be a job as squeue shows it, such as 7_3")
     return value
 
 

@@ -17,13 +17,18 @@ def size(amount: float) -> str:
     return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
 
 
+def count(number: int, what: str) -> str:
+    """1 process, 2 processes."""
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """Names in a list, of many so many of the first."""
     return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
-def jobs(numbers: Sequence[int]) -> str:
-    """Job numbers in a list, of many the first ones and how many more there are; "-" for none."""
-    text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"
-    more = len(numbers) - JOBS_SHOWN
+def jobs(names: Sequence[object]) -> str:
+    """Jobs in a list, of many the first ones and how many more there are; "-" for none."""
+    text = ", ".join(map(str, names[:JOBS_SHOWN])) or "-"
+    more = len(names) - JOBS_SHOWN
     return f"{text} and {more} more" if more > 0 else text

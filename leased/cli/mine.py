@@ -6,12 +6,12 @@ import os
 import pwd
 import shlex
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from leased.api import own_job_answers as answers
-from leased.api.client import ask
-from leased.base.errors import Refused
-from leased.base.words import size
+from leased.api.client import Answer, ask
+from leased.base.errors import NoAnswer, Refused
+from leased.base.words import count, size
 from leased.cli import show_shares
 from leased.config import config
 
@@ -19,6 +19,10 @@ PRELOAD = "LD_PRELOAD"
 NO_JOB = (
     "You have no job on this node that shares a GPU. "
     "With its number, mine also shows one that has ended."
+)
+ELSEWHERE = (
+    "ask on the node where your job runs, which squeue shows; if this is it, tell the "
+    "administrator, who can run systemctl start gpu-leased"
 )
 
 
@@ -35,36 +39,44 @@ def tenant_socket(given: Path | None, conf: Path) -> Path:
         return config.Config().tenant_socket
 
 
-def ask_mine(path: Path, job_id: int | None) -> answers.Mine:
+def _ask(path: Path, request: dict[str, Any]) -> Answer:
+    """NoAnswer: in words for users, who may ask on a host that has no GPU."""
+    try:
+        return ask(path, request)
+    except NoAnswer as fault:
+        raise NoAnswer(str(fault), ELSEWHERE) from None
+
+
+def ask_mine(path: Path, job: str | None) -> answers.Mine:
     """The user's jobs, or one."""
-    which = {} if job_id is None else {"job_id": job_id}
-    return cast(answers.Mine, ask(path, {"op": "mine", **which}))
+    which = {} if job is None else {"job_id": job}
+    return cast(answers.Mine, _ask(path, {"op": "mine", **which}))
 
 
-def ask_park(path: Path, op: str, job_id: int) -> answers.OneJob:
+def ask_park(path: Path, op: str, job: str) -> answers.Mine:
     """op: park or unpark."""
-    return cast(answers.OneJob, ask(path, {"op": op, "job_id": job_id}))
+    return cast(answers.Mine, _ask(path, {"op": op, "job_id": job}))
 
 
-def park_text(answer: answers.OneJob) -> str:
-    """What happens to the job's memory now."""
-    job = answer["job"]
+def park_text(answer: answers.Mine) -> str:
+    """What happens to the jobs' memory now."""
+    return "\n".join(map(_parks, answer["jobs"]))
+
+
+def _parks(job: answers.OwnJob) -> str:
     there = sum(gpu["resident_bytes"] for gpu in job["gpus"])
     if job["state"] == "parked" and not there:
-        return (
-            f"job {job['job_id']} is parked: none of its memory is on a GPU until its next launch"
-        )
-    return f"job {job['job_id']} is being parked: {size(there)} leave the GPU now"
+        return f"job {job['job']} is parked: none of its memory is on a GPU until its next launch"
+    return f"job {job['job']} is being parked: {size(there)} leave the GPU now"
 
 
-def unpark_text(answer: answers.OneJob) -> str:
-    job = answer["job"]
-    return f"job {job['job_id']} {_state(job)}"
+def unpark_text(answer: answers.Mine) -> str:
+    return "\n".join(f"job {job['job']} {_state(job)}" for job in answer["jobs"])
 
 
 def ask_env(path: Path) -> answers.Env:
     """The variables that make this process a client of its job; see env_text()."""
-    return cast(answers.Env, ask(path, {"op": "env"}))
+    return cast(answers.Env, _ask(path, {"op": "env"}))
 
 
 def env_text(answer: answers.Env) -> str:
@@ -88,7 +100,7 @@ def text(answer: answers.Mine) -> str:
 
 
 def _job(job: answers.OwnJob) -> str:
-    lines = [f"job {job['job_id']} {_state(job)}"]
+    lines = [f"job {job['job']} {_state(job)}"]
     if job["reason"]:
         lines.append(f"  why: {job['reason']['text']}")
     share = job.get("share")
@@ -99,17 +111,17 @@ def _job(job: answers.OwnJob) -> str:
 
 
 def _state(job: answers.OwnJob) -> str:
-    since = "" if job["since_s"] is None else f" since {_time(job['since_s'])}"
+    since = "" if job["since_s"] is None else f" for {_time(job['since_s'])}"
     stopped = ", and is stopped or suspended" if job["stopped"] else ""
     words = {
-        "holds": f"has its GPU{since}",
-        "waits": f"waits for its GPU{since}",
+        "holds": f"has had its GPU{since}" if since else "has its GPU",
+        "waits": f"has waited for its GPU{since}" if since else "waits for its GPU",
         "idle": "does not use its GPU now",
         "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its GPU",
     }
     return (
         f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
-        f"tq:{job['quantum_s']:g}, {job['clients']} processes)"
+        f"tq:{job['quantum_s']:g}, {count(job['clients'], 'process')})"
     )
 
 
@@ -123,10 +135,13 @@ def _gpu(job: answers.OwnJob, gpu: answers.OwnGpu) -> list[str]:
     lines = []
     others = [holder for holder in gpu["holders"] if holder["job_id"] != job["job_id"]]
     if others:
-        lines.append("held by " + ", ".join(map(_holder, others)))
+        also = "also " * (job["state"] == "holds")
+        lines.append(f"{also}held by " + ", ".join(map(_holder, others)))
     if job["state"] == "waits":
         before = gpu["before"] or 0
-        lines.append(f"{before} {'job waits' if before == 1 else 'jobs wait'} before this one")
+        lines.append(
+            f"{before or 'no'} {'job waits' if before < 2 else 'jobs wait'} before this one"
+        )
     if gpu["quantum_left_s"] is not None:
         lines.append(f"the quantum ends in {_time(gpu['quantum_left_s'])}")
     lines.append(f"{size(gpu['wanted_bytes'])} wanted, {size(gpu['resident_bytes'])} resident")
@@ -135,11 +150,11 @@ def _gpu(job: answers.OwnJob, gpu: answers.OwnGpu) -> list[str]:
 
 
 def _holder(holder: answers.Holder) -> str:
-    name = "another job" if holder["job_id"] is None else f"job {holder['job_id']}"
+    name = "another job" if holder["job"] is None else f"job {holder['job']}"
     whose = " of yours" if holder["own"] else ""
     if not holder["own"] and holder["uid"] is not None:
         whose = f" of {_user(holder['uid'])}"
-    return f"{name}{whose} since {_time(holder['since_s'] or 0.0)}"
+    return f"{name}{whose} for {_time(holder['since_s'] or 0.0)}"
 
 
 def _user(uid: int) -> str:
@@ -150,15 +165,15 @@ def _user(uid: int) -> str:
 
 
 def _ended(job: answers.EndedJob) -> str:
-    lines = [f"job {job['job_id']} has ended"]
+    lines = [f"job {job['job']} has ended"]
     for uuid, used in job["usage"].items():
         lines.append(
             f"  {uuid}: {_time(used['lease_s'])} of lease and {_time(used['wait_s'])} of waiting "
             f"in {_time(used.get('time_s', 0.0))}, "
-            f"{used['handoffs']} handoffs, {size(used['peak_bytes'])} at most"
+            f"{count(used['handoffs'], 'handoff')}, {size(used['peak_bytes'])} at most"
         )
     lines += [
-        f"  step {name} on {uuid}: {_time(used.get('lease_s', 0.0))} of lease and "
+        f"  step {job['job']}.{name} on {uuid}: {_time(used.get('lease_s', 0.0))} of lease and "
         f"{_time(used.get('wait_s', 0.0))} of waiting in {_time(used.get('time_s', 0.0))}"
         for name, step in job.get("steps", {}).items()
         for uuid, used in step["gpus"].items()

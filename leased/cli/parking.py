@@ -8,15 +8,15 @@ from collections.abc import Callable
 from leased.api import own_job_answers as answers
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, job_number, print_answer
+from leased.cli.subcommand import Subcommand, job_name, print_answer
 
 
-def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> Subcommand:
+def subcommand(op: str, summary: str, text: Callable[[answers.Mine], str]) -> Subcommand:
     """op: park or unpark, also the name of the subcommand. text: the answer for people."""
 
     def run(chosen: argparse.Namespace) -> ExitStatus:
         path = mine.tenant_socket(chosen.socket, chosen.config)
-        answer = mine.ask_park(path, op, chosen.job_id)
+        answer = mine.ask_park(path, op, chosen.job)
         print_answer(chosen, answer, lambda: text(answer))
         return ExitStatus.DONE
 
@@ -25,5 +25,5 @@ def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", type=job_number, metavar="JOB", help="the number of one of your jobs"
+        "job", type=job_name, metavar="JOB", help="one of your jobs, or an array: all its tasks"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from leased.base import job_names
 from leased.base.errors import Refused
+from leased.base.words import count
 from leased.cli import plot_draw
 from leased.config import config
 from leased.record.codec import Damaged
@@ -18,7 +19,6 @@ from leased.sim.history import History
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_LANES = 40
-JOBS = re.compile(r"[0-9]{1,10}(,[0-9]{1,10})*")
 NO_RECORD = "gpu-leased keeps no record here, so nobody knows who held the GPUs when"
 RECORD_HINT = (
     'set record = "/var/lib/gpu-leased/record" under [daemon] and reload the daemon: what happens '
@@ -70,8 +70,8 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def text(answer: dict[str, Any]) -> str:
-    count = len(answer["devices"])
-    return f"{answer['file']}: {answer['seconds']:.1f} s of {count} GPU{'s' * (count != 1)}"
+    gpus = count(len(answer["devices"]), "GPU")
+    return f"{answer['file']}: {answer['seconds']:.1f} s of {gpus}"
 
 
 def _file(chosen: argparse.Namespace) -> Path:
@@ -94,10 +94,11 @@ def _history(path: Path, notes: list[str]) -> History:
         ) from None
 
 
-def _jobs(text: str) -> list[int]:
-    if text and not JOBS.fullmatch(text):
-        raise Refused(f"-j {text!r:.40} is not a list of jobs", "write for example -j 7,12")
-    return [int(number) for number in text.split(",")] if text else []
+def _jobs(text: str) -> list[str]:
+    names = text.split(",") if text else []
+    if not all(map(job_names.is_name, names)):
+        raise Refused(f"-j {text!r:.40} is not a list of jobs", "write for example -j 7,12_3")
+    return names
 
 
 def _since(text: str | None) -> float | None:

@@ -123,7 +123,7 @@ def _leases(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     for place, lane in enumerate(device.lanes):
         _lane(axes, place, lane, canvas)
     axes.set_yticks(range(len(device.lanes)))
-    axes.set_yticklabels([f"job {lane.job}" for lane in device.lanes])
+    axes.set_yticklabels([f"job {lane.name}" for lane in device.lanes])
     axes.set_ylim(len(device.lanes) - 0.4, -0.6)
     axes.tick_params(axis="both", length=0, labelbottom=False)
     axes.spines["bottom"].set_visible(False)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from leased.base import job_names
 from leased.base.errors import Refused
-from leased.base.words import size
+from leased.base.words import count, size
 from leased.cli.report_sums import Sums, Use, step_uses, summed, total, uses
 from leased.slurm import sacct
 from leased.slurm.sacct import Asked, Row
@@ -103,7 +103,7 @@ def _unwritten(rows: list[Row]) -> list[str]:
     named = ", ".join(row.label for row in found[:JOBS_NAMED])
     more = len(found) - JOBS_NAMED
     listed = f"{named} and {more} more" if more > 0 else named
-    return [f"no record (yet) of {_count(len(found), 'run')} with a shard: {listed}"]
+    return [f"no record (yet) of {count(len(found), 'run')} with a shard: {listed}"]
 
 
 # -- how it is shown -------------------------------------------------------------------
@@ -141,8 +141,8 @@ def as_text(report: Report) -> str:
     )
     begin, end = report.total.whole_span()
     head = (
-        f"{unit} of {_count(len(report.total.jobs), 'job')} on "
-        f"{_count(len(report.total.spans), 'shared GPU')}, "
+        f"{unit} of {count(len(report.total.jobs), 'job')} on "
+        f"{count(len(report.total.spans), 'shared GPU')}, "
         f"{_date(begin)} to {_date(end)}"
     )
     lines = [head, "", _line(report.by, HEAD)]
@@ -176,10 +176,6 @@ def _gain(sums: Sums, of: float, unit: str) -> list[str]:
         second = f"They were on shared GPUs for {had:.2f}: nothing saved."
     into, out = size(sums.moved_in_bytes), size(sums.amounts["moved_out_bytes"])
     return [first, second, f"Handoffs moved {into} to GPUs and {out} from them."]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
 
 
 def _date(seconds: float) -> str:

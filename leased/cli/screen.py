@@ -11,12 +11,13 @@ from rich.text import Text
 
 from leased.api.answers import Device, Status, Tenant
 from leased.base.words import size
+from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.rates import GpuRates, JobRates, Rates
 
 BAR = 6  # columns
 FIRST = {"holds": 0, "waits": 1}  # of the states; who is idle comes last
-MODES = {"shared": "beside", "exclusive": "by turns"}
+MODES = {"exclusive": "by turns"}
 STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": "red"}
 STYLES |= {"draining": "red"}
 
@@ -75,11 +76,11 @@ def amounts(some: int, whole: int) -> str:
     )
 
 
-def queue(numbers: Sequence[int]) -> str:
-    """The numbers of two jobs, or that of the first and how many more there are."""
-    if len(numbers) <= 2:
-        return ",".join(map(str, numbers)) or "-"
-    return f"{numbers[0]} +{len(numbers) - 1}"
+def queue(names: Sequence[str]) -> str:
+    """Two jobs, or the first and how many more there are."""
+    if len(names) <= 2:
+        return ",".join(names) or "-"
+    return f"{names[0]} +{len(names) - 1}"
 
 
 # -- GPUs --------------------------------------------------------------------------------
@@ -90,14 +91,15 @@ def gpus(answer: Status, view: View) -> Table:
     memory that they want and the room that there is."""
     last = "handoffs" if view.rates else "lock"
     table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", last)
+    called = Called(answer["tenants"])
     for device in answer["devices"]:
         handoffs = f"{view.of_gpu(device['uuid']).handoffs:.0f}/min"
-        row = _gpu(device, view)
+        row = _gpu(device, view, called)
         table.add_row(*row, Text(handoffs if view.rates else device["lock"] or "jobs'"))
     return table
 
 
-def _gpu(device: Device, view: View) -> list[Text]:
+def _gpu(device: Device, view: View, called: Called) -> list[Text]:
     there, room = device["resident_bytes"], device["usable_bytes"]
     busy = device["busy_percent"] if view.rates is None else view.of_gpu(device["uuid"]).busy
     memory = bar(there / room if room else 0.0, view.ascii)
@@ -106,8 +108,8 @@ def _gpu(device: Device, view: View) -> list[Text]:
         Text(str(device["index"])),
         Text(device["name"].removeprefix("NVIDIA ")),
         Text(MODES.get(device["mode"], device["mode"]), STYLES.get(device["mode"], "")),
-        Text(queue(device["holders"]), STYLES["holds"]),
-        Text(queue(device["waiting"]), STYLES["waits"]),
+        Text(queue(called.all(device["holders"])), STYLES["holds"]),
+        Text(queue(called.all(device["waiting"])), STYLES["waits"]),
         Text(duration(device["quantum_left_s"])),
         Text(f"{memory} {amounts(wants, room)}", "" if device["fits"] else "yellow"),
         Text("-" if busy is None else f"{busy:.0f}%"),
@@ -143,7 +145,7 @@ def _job(tenant: Tenant, index: Mapping[str, str], view: View) -> list[Text]:
     last = f"{view.of_job(tenant['job_id']).lease:.0%}" if view.rates else str(handoffs)
     more = [tenant["lock"], f"{tenant['quantum_s']:g} s", str(tenant["clients"])]
     return [
-        Text(str(tenant["job_id"])),
+        Text(tenant["job"]),
         Text(view.names.user(tenant["uid"])),
         Text(view.names.job(tenant["job_id"])),
         Text(",".join(index.get(uuid, "?") for uuid in tenant["gpus"])),

@@ -12,13 +12,15 @@ from rich.text import Text
 
 from leased.api.answers import Status
 from leased.base.requests import shown
-from leased.base.words import jobs, size
-from leased.cli import screen, show_channels, show_memory, show_shares
+from leased.base.words import count, jobs, size
+from leased.cli import screen, show_channels, show_memory, show_shares, show_usage
+from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.screen import View, duration
 from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
+MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}
 MORE_FROM = 110  # columns that are enough for more than the usual
 
 
@@ -62,9 +64,14 @@ def _settings(answer: Status) -> list[str]:
 def _strays(answer: Status) -> list[str]:
     """Processes that use a leased device without a lease. Their names are their own choice."""
     index = {d["uuid"]: d["index"] for d in answer["devices"]}
+    called = Called(answer["tenants"])
+
+    def of_job(job_id: int | None, step: str | None) -> str:
+        return "no job" if job_id is None else f"job {called[job_id]}.{step or 'unknown'}"
+
     lines = [
         f"no lease: process {s['pid']} ({shown(s['command'])}, user {s.get('user') or s['uid']}, "
-        f"{'no job' if s['job_id'] is None else 'job ' + str(s['job_id'])}) "
+        f"{of_job(s['job_id'], s['step'])}) "
         f"has {size(s['bytes'])} of GPU {index.get(s['device'], '?')}"
         for s in answer["strays"].get("now", [])
     ]
@@ -76,7 +83,8 @@ def _clusters(answer: Status) -> list[str]:
     """Other Slurm clusters of which steps were refused on this node."""
     cluster = answer.get("cluster", {})
     return [
-        f"refused: {n} steps of the Slurm cluster {name}; this daemon serves {cluster['name']}"
+        f"refused: {count(n, 'step')} of the Slurm cluster {name}; "
+        f"this daemon serves {cluster['name']}"
         for name, n in cluster.get("refused", {}).items()
     ]
 
@@ -86,7 +94,7 @@ def _copies(answer: Status) -> list[str]:
     found = answer.get("copies")
     if not found or not (found["kept"] or found["taken_bytes"]):
         return []
-    waiting = _waiting(found["waiting"])
+    waiting = _waiting(Called(answer["tenants"]).all(found["waiting"]))
     used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
     ahead = found.get("ahead_bytes", 0)
     early = f", {size(ahead)} prepared ahead of handoffs" if ahead else ""
@@ -94,7 +102,7 @@ def _copies(answer: Status) -> list[str]:
     return [f"host memory for copies of swapped memory: {words}"]
 
 
-def _waiting(found: list[int]) -> str:
+def _waiting(found: list[str]) -> str:
     if not found:
         return ""
     who = f"job {found[0]} waits" if len(found) == 1 else f"jobs {jobs(found)} wait"
@@ -104,11 +112,14 @@ def _waiting(found: list[int]) -> str:
 def kept_out(answer: Status) -> list[str]:
     """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
     devices = {d["uuid"]: d for d in answer["devices"]}
+    called = Called(answer["tenants"])
     return [
-        f"job {t['job_id']} cannot run on GPU {devices[uuid]['index']}: it needs "
+        f"job {t['job']} cannot run on GPU {devices[uuid]['index']}: it needs "
         f"{size(why['needs_bytes'])} of {size(devices[uuid]['usable_bytes'])}, and "
-        + ", ".join(f"{size(amount)} of job {job}" for job, amount in why["by"].items())
-        + (f" and more of {more} others" if (more := why["jobs"] - len(why["by"])) else "")
+        + ", ".join(
+            f"{size(amount)} of job {called[int(job)]}" for job, amount in why["by"].items()
+        )
+        + (f" and more of {count(more, 'other')}" if (more := why["jobs"] - len(why["by"])) else "")
         + " cannot be moved"
         for t in answer["tenants"]
         for uuid, why in t.get("kept_out", {}).items()
@@ -122,8 +133,13 @@ def notes(answer: Status) -> list[Text]:
     if answer.get("nvml_fault"):
         lines.append(Text(f"NVML: {answer['nvml_fault']}", "bold red"))
     lines += [Text(line, "red") for line in _strays(answer) + _clusters(answer)]
+    if waiting := show_usage.waiting(answer):
+        lines.append(Text(f"usage is not in Slurm's accounting yet: {waiting}", "yellow"))
     lines += [
-        Text(f"GPU {d['index']} is {d['mode']}: {d['why']}", "bold red" if d["fault"] else "")
+        Text(
+            f"GPU {d['index']} is {MODES.get(d['mode'], d['mode'])}: {d['why']}",
+            "bold red" if d["fault"] else "",
+        )
         for d in answer["devices"]
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]

@@ -19,17 +19,17 @@ FIXED = {
 
 def kinds(answer: Status) -> list[str]:
     """Which kind of memory jobs have, and why, if that is still known after a restart."""
-    found: dict[tuple[str, str], list[int]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for tenant in answer["tenants"]:
         if why := tenant.get("memory_why"):
-            found.setdefault((tenant["memory"], why), []).append(tenant["job_id"])
+            found.setdefault((tenant["memory"], why), []).append(tenant["job"])
     return [
         f"{_jobs(numbers)} {KINDS.get(kind, kind)} memory: {why}"
         for (kind, why), numbers in found.items()
     ]
 
 
-def _jobs(numbers: list[int]) -> str:
+def _jobs(numbers: list[str]) -> str:
     return f"job {numbers[0]} has" if len(numbers) == 1 else f"jobs {jobs(numbers)} have"
 
 
@@ -37,7 +37,7 @@ def fixed(answer: Status) -> list[str]:
     """What stays on the devices even while its job has no lease."""
     index = {d["uuid"]: d["index"] for d in answer["devices"]}
     return [
-        f"job {tenant['job_id']}: of GPU {index.get(uuid, '?')} "
+        f"job {tenant['job']}: of GPU {index.get(uuid, '?')} "
         + ", ".join(f"{size(n)} {FIXED.get(why, why)}" for why, n in sizes.items())
         + " cannot leave"
         for tenant in answer["tenants"]
@@ -56,6 +56,6 @@ def _clean(tenant: Tenant) -> Iterator[str]:
         return
     if found["left_bytes"]:
         left = size(found["left_bytes"])
-        yield f"job {tenant['job_id']}: {left} were evicted without being copied again"
+        yield f"job {tenant['job']}: {left} were evicted without being copied again"
     if found["state"] == "off":
-        yield f"job {tenant['job_id']}: clean memory is copied all the same: {found['why']}"
+        yield f"job {tenant['job']}: clean memory is copied all the same: {found['why']}"

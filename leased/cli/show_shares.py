@@ -7,15 +7,15 @@ from leased.api.answers import Share, Status
 
 def lines(answer: Status) -> list[str]:
     """For each GPU what its jobs request of it, and what is to be said of single jobs."""
-    shares = {t["job_id"]: s for t in answer["tenants"] if (s := t.get("share")) is not None}
+    shares = {t["job"]: s for t in answer["tenants"] if (s := t.get("share")) is not None}
     of_jobs = [f"job {job} {words}" for job, share in shares.items() for words in of_share(share)]
     return [*_requested(answer, shares), *of_jobs]
 
 
-def _requested(answer: Status, shares: dict[int, Share]) -> list[str]:
+def _requested(answer: Status, shares: dict[str, Share]) -> list[str]:
     found = []
     for device in answer["devices"]:
-        there = [t["job_id"] for t in answer["tenants"] if device["uuid"] in t["gpus"]]
+        there = [t["job"] for t in answer["tenants"] if device["uuid"] in t["gpus"]]
         words = [f"job {job} {_named(shares[job])}" for job in there if job in shares]
         if words:
             requested = device.get("requested", 0.0)

@@ -18,10 +18,10 @@ HEAD = ("time", "lease", "wait", "busy", "handoffs", "peak")
 def usage(answer: Mapping[str, Any]) -> RenderableType:
     """A job's usage, and that of its steps where it has any."""
     whole = show.usage(answer)
-    return Group(whole, steps(answer["steps"])) if answer.get("steps") else whole
+    return Group(whole, steps(answer["steps"], answer["job"])) if answer.get("steps") else whole
 
 
-def steps(told: Mapping[str, Any]) -> Table:
+def steps(told: Mapping[str, Any], job: str) -> Table:
     """A row for each step and device."""
     table = Table("step", "GPU", *HEAD)
     for column in table.columns[2:]:
@@ -30,5 +30,5 @@ def steps(told: Mapping[str, Any]) -> Table:
         for uuid, used in step["gpus"].items():
             times = [show.seconds(used.get(key, 0.0)) for key in TIMES]
             peak = size(used.get("peak_bytes", 0))
-            table.add_row(name, uuid[:12], *times, str(used.get("handoffs", 0)), peak)
+            table.add_row(f"{job}.{name}", uuid[:12], *times, str(used.get("handoffs", 0)), peak)
     return table

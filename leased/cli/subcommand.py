@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.api.client import Answer
+from leased.base import job_names
 from leased.base.errors import Refused
 from leased.cli.exit_status import ExitStatus
 from leased.config import config
@@ -79,10 +80,10 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds above 0")
 
 
-def job_number(text: str) -> int:
-    """The number of a job, as the type of an argument. ArgumentTypeError: it is none."""
-    if not (text.isdecimal() and 0 < int(text[:12]) < 1 << 32):
+def job_name(text: str) -> str:
+    """A job as squeue shows it, as the type of an argument. ArgumentTypeError: it is none."""
+    if not job_names.is_name(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is not the number of a job, as squeue shows it"
+            f"{text!r:.40} is not a job as squeue shows it, such as 7, 7_3 or 12+1"
         )
-    return int(text)
+    return text

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from leased.api.answers import Status, Tenant
 from leased.base.errors import NoAnswer, Refused
+from leased.base.words import count
 from leased.cli import keys, screen, show
 from leased.cli.names import Names
 from leased.cli.rates import Rates
@@ -96,7 +97,7 @@ def frame(sample: Status | NoAnswer, view: View, height: int, footer: str) -> Re
     told = notes[: max(0, left - min(len(jobs), FEWEST_JOBS))]
     head = (
         f"gpu-leased {sample['version']}, up {duration(sample['uptime_s'])}: "
-        f"{len(jobs)} jobs on {len(gpus)} GPUs, sorted by {view.sort}"
+        f"{count(len(jobs), 'job')} on {count(len(gpus), 'GPU')}, sorted by {view.sort}"
     )
     lines: list[RenderableType] = [
         Text(head, style="bold"),

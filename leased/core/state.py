@@ -77,6 +77,7 @@ class Tenant:
     swaps: bool = False
     request: float = 0.0
     limit: float = 1.0
+    job: str = ""  # as squeue shows it
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
     order: int = 0  # what its policy last said of its place
@@ -233,10 +234,10 @@ class Device:
         if self.lock in ("on", "off"):
             return f"set by the site: lock {self.lock}"
         if not self.residency.fits():
-            return "the tenants' memory does not fit together"
+            return "the jobs' memory does not fit together"
         if not self.fits:
-            return "the tenants' memory fits again; this waits for it to stay so"
-        return "the tenants' memory fits together"
+            return "the jobs' memory fits again; this waits for it to stay so"
+        return "the jobs' memory fits together"
 
     def note_separation(self, now: int) -> None:
         """The device is used by turns again; if it was side by side only briefly, for longer."""

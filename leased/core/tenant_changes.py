@@ -178,4 +178,5 @@ def tenant_of(event: Opened) -> Tenant:
         *(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps),
         request=event.request,
         limit=event.limit,
+        job=event.job,
     )

@@ -14,6 +14,7 @@ class Opened:
     lease, so it never runs beside tenants that leave no room: lock off means auto for it.
 
     request, limit: the parts of its devices' time that it is to have at least and may have at most.
+    job: as squeue shows it, for whoever reads a record; it decides nothing.
     """
 
     tenant: int
@@ -23,6 +24,7 @@ class Opened:
     swaps: bool = False
     request: float = 0.0
     limit: float = 1.0
+    job: str = ""
 
 
 @dataclass(frozen=True)

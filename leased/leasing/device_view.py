@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
@@ -62,6 +62,10 @@ class DeviceView:
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
         return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in self._present().items()}
+
+    def names(self, jobs: Iterable[int]) -> list[str]:
+        """The jobs as squeue shows them."""
+        return [self._arbiter.tenants[job].job or str(job) for job in jobs]
 
     def with_share(self) -> list[int]:
         """Of the jobs that hold it or wait for it, those that have a share of its time."""

@@ -118,8 +118,8 @@ class Grants:
                 client.held, client.passed = 0, action.epoch
                 client.restoring = False
         log.info(
-            "job %d (uid %d) is stopped or suspended while others wait: its GPUs go to them",
-            *(tenant.job_id, tenant.uid),
+            "job %s (uid %d) is stopped or suspended while others wait: its GPUs go to them",
+            *(tenant.job, tenant.uid),
         )
         self.request_again(tenant)
 
@@ -133,8 +133,8 @@ class Grants:
         if not forfeit:
             self.registry.steps.overran(tenant.job_id)
         log.warning(
-            "job %d (uid %d) has not released its lease %d within %g s of its revoke%s",
-            *(tenant.job_id, tenant.uid, action.epoch),
+            "job %s (uid %d) has not released its lease %d within %g s of its revoke%s",
+            *(tenant.job, tenant.uid, action.epoch),
             self.loop.view.drain_ns * (2 if forfeit else 1) / 1e9,
             ": the next in the queue gets its GPUs" if forfeit else "",
         )

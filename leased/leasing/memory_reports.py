@@ -100,7 +100,7 @@ class MemoryReports:
             return
         tenant.doubted = True
         log.warning(
-            "job %d (uid %d): process %d reports more memory on a GPU than NVML shows; from now "
+            "job %s (uid %d): process %d reports more memory on a GPU than NVML shows; from now "
             "on its job's reports count only up to that",
-            *(tenant.job_id, tenant.uid, liar.pid),
+            *(tenant.job, tenant.uid, liar.pid),
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from _gpulease import lib
 
+from leased.base import job_names
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
 from leased.core.step_usage import StepUsage
@@ -52,6 +53,17 @@ class Registry(Mapping[int, Tenant]):
 
     def __len__(self) -> int:
         return len(self.by_job)
+
+    def named(self, asked: int | str) -> list[Tenant]:
+        """Those that this means (leased/base/job_names.py), by their numbers."""
+        found = self.by_job.values()
+        meant = [tenant for tenant in found if job_names.means(asked, tenant.job_id, tenant.job)]
+        return sorted(meant, key=lambda tenant: tenant.job_id)
+
+    def name(self, job_id: int) -> str:
+        """The job as squeue shows it; by its number where it is no tenant any more."""
+        tenant = self.by_job.get(job_id)
+        return tenant.job if tenant else str(job_id)
 
     def has(self, tenant: Tenant) -> bool:
         """Whether this tenant is open. Another tenant may be, for a later run of the same job."""
@@ -165,4 +177,5 @@ def _opened(tenant: Tenant) -> Opened:
         *(tenant.job_id, tenant.gang, given.lock, given.quantum_ns, tenant.swaps),
         request=given.request,
         limit=given.limit,
+        job=tenant.job,
     )

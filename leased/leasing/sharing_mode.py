@@ -24,11 +24,11 @@ def of(device: DeviceView) -> Mode:
     locks = device.locks()
     if device.drained or device.lock is not None or not locks:
         return allowed
-    alone = sorted(job for job, lock in locks.items() if lock == "on")
+    alone = device.names(job for job, lock in sorted(locks.items()) if lock == "on")
     if alone and allowed.word == SHARED:
         return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")
     if allowed.word == SHARED and (shares := device.with_share()):
-        return _with_share(device, f"job {jobs(shares)} has a share of its time")
+        return _with_share(device, f"job {jobs(device.names(shares))} has a share of its time")
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed
@@ -46,5 +46,6 @@ def _with_share(device: DeviceView, words: str) -> Mode:
         return Mode(SHARED, f"{words}, which is kept side by side")
     why = f"{words}, which is kept by turns"
     if device.uncontrolled:
-        why += f", since the GPU cannot divide its time for job {jobs(device.uncontrolled)}"
+        whose = jobs(device.names(device.uncontrolled))
+        why += f", since the GPU cannot divide its time for job {whose}"
     return Mode(EXCLUSIVE, why)

@@ -38,7 +38,7 @@ class Tenant:
     """One job on this node.
 
     given: its options, which stay what they were when it began. totals: by UUID, the bytes that
-    the job sees on each device of its gang.
+    the job sees on each device of its gang. job: as squeue shows it.
     """
 
     job_id: int
@@ -58,9 +58,11 @@ class Tenant:
     # By UUID, pids whose connection has ended with a lease: where such a process has not ended,
     # it may run on without one.
     cut_off: set[tuple[str, int]] = field(default_factory=set)
+    job: str = ""
 
     def __post_init__(self) -> None:
         self.gang = tuple(self.totals)
+        self.job = self.job or str(self.job_id)
 
     @property
     def swaps(self) -> bool:

@@ -45,8 +45,9 @@ def _named(leases: Leases, uuids: Sequence[str]) -> str:
 
 
 def _whose(leases: Leases, others: Sequence[int]) -> str:
-    """Other jobs, by their numbers where the site lets its users see them."""
-    return f"job {jobs(sorted(others))}" if leases.names_jobs else "another job"
+    """Other jobs, by their names where the site lets its users see them."""
+    names = [leases.tenants.name(job) for job in sorted(others)]
+    return f"job {jobs(names)}" if leases.names_jobs else "another job"
 
 
 def _lost(leases: Leases, tenant: Tenant) -> Reason | None:

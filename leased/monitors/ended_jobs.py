@@ -60,7 +60,7 @@ class EndedJobs:
             # Otherwise a later run of the job has begun here meanwhile.
             same = self.leases.tenants.get(job_id) is tenant
             if same and self._over(job_id, said.get(job_id), opened):
-                log.info("job %d has ended, and its plugin has not reported it", job_id)
+                log.info("job %s has ended, and its plugin has not reported it", tenant.job)
                 self.ended(job_id)
 
     def _over(self, job_id: int, said: JobState | None, opened: dict[int, float]) -> bool:

@@ -72,9 +72,7 @@ class IdleJobs:
         if before is None or before[0] != sign or (holds and device_busy):
             self.seen[tenant.job_id] = sign, now
         elif now - before[1] >= self.after_ns():
-            log.info(
-                "job %d (uid %d) is parked: it has left its GPU idle", tenant.job_id, tenant.uid
-            )
+            log.info("job %s (uid %d) is parked: it has left its GPU idle", tenant.job, tenant.uid)
             del self.seen[tenant.job_id]
             self.leases.run(Parked(tenant.job_id, SITE))
 

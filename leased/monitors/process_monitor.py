@@ -112,15 +112,15 @@ class ProcessMonitor:
         process, step = found.process, found.process.step
         log.warning(
             "%s (uid %d): process %d (%s) %s GPU %d without a lease, %d MiB%s",
-            f"job {step.job}, step {step.name or 'unknown'}" if step else "of no job",
+            f"job {self._named(step)}" if step else "of no job",
             *(process.uid, process.pid, process.command),
             *("has used" if found.brief else "uses", gpu.index, found.bytes >> 20),
             "; further ones of this job or user are only counted" if found.last else "",
         )
         if found.first and found.blamed and step:
             self.slurm.start(
-                f"notify job {step.job}",
-                *("scontrol", "notify", str(step.job)),
+                f"notify job {self.leases.tenants.name(step.job)}",
+                *("scontrol", "notify", self.leases.tenants.name(step.job)),
                 f"gpu-lease: process {process.pid} ({process.command}) uses GPU {gpu.index} "
                 f"without a lease: {_guess(step)}",
             )
@@ -128,10 +128,15 @@ class ProcessMonitor:
     def _end(self, end: End) -> None:
         step = end.step
         log.warning(
-            "job %d, step %s (uid %d) is ended: its process %d (%s) uses a GPU without a lease",
-            *(step.job, step.name, end.process.uid, end.process.pid, end.process.command),
+            "job %s (uid %d) is ended: its process %d (%s) uses a GPU without a lease",
+            *(self._named(step), end.process.uid, end.process.pid, end.process.command),
         )
-        self.slurm.start(f"end {target(step)}", "scancel", target(step))
+        ended = target(step, self.leases.tenants.name(step.job))
+        self.slurm.start(f"end {ended}", "scancel", ended)
+
+    def _named(self, step: Step) -> str:
+        """As sacct shows it."""
+        return f"{self.leases.tenants.name(step.job)}.{step.name or 'unknown'}"
 
 
 def _guess(step: Step) -> str:
@@ -144,9 +149,10 @@ def _guess(step: Step) -> str:
     )
 
 
-def target(step: Step) -> str:
+def target(step: Step, job: str) -> str:
     """What scancel ends: the step, or the whole job for its batch or interactive step.
 
-    Slurm cannot end those by name, and the job ends with them.
+    Slurm cannot end those by name, and the job ends with them. job: as squeue shows it, since the
+    number of an array's last task means all of them.
     """
-    return f"{step.job}.{step.name}" if step.name and step.name.isdigit() else str(step.job)
+    return f"{job}.{step.name}" if step.name and step.name.isdigit() else job

@@ -97,14 +97,14 @@ class SuspendedJobs:
 
     def _freeze(self, tenant: Tenant) -> None:
         if self.leases.tenants.get(tenant.job_id) is tenant and not self._is_frozen(tenant):
-            log.info("job %d (uid %d) is stopped or suspended", tenant.job_id, tenant.uid)
+            log.info("job %s (uid %d) is stopped or suspended", tenant.job, tenant.uid)
             self.leases.run(arbiter.Frozen(tenant.job_id))
 
     def _thaw(self) -> None:
         self.looks += 1
         for tenant in list(self.leases.tenants.values()):
             if self._is_frozen(tenant) and one_runs(self._matter(tenant), self.looks, self.still):
-                log.info("job %d (uid %d) runs again", tenant.job_id, tenant.uid)
+                log.info("job %s (uid %d) runs again", tenant.job, tenant.uid)
                 self.leases.run(arbiter.Thawed(tenant.job_id))
 
     def _candidates(self) -> list[Tenant]:

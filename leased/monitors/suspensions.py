@@ -149,7 +149,7 @@ class Suspensions:
         if suspension is not None:
             self._announce_again(suspension)
             return
-        log.info("job %d (uid %d) is being suspended", tenant.job_id, tenant.uid)
+        log.info("job %s (uid %d) is being suspended", tenant.job, tenant.uid)
         suspension = self.of[tenant.job_id] = Suspension()
         suspension.announce(self.leases.clock(), self.grace_ns())
         suspension.halted = bool(self._stopped_above(tenant))
@@ -169,7 +169,7 @@ class Suspensions:
         clients = tenant.clients
         suspension.stopped = bool(clients) and all(self.still(client.pid) for client in clients)
         if suspension.stopped:
-            log.info("job %d (uid %d) is suspended", tenant.job_id, tenant.uid)
+            log.info("job %s (uid %d) is suspended", tenant.job, tenant.uid)
 
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
         if not suspension.stopped:
@@ -191,7 +191,7 @@ class Suspensions:
         self._end(tenant)
 
     def _end(self, tenant: Tenant) -> None:
-        log.info("job %d (uid %d) is no longer suspended", tenant.job_id, tenant.uid)
+        log.info("job %s (uid %d) is no longer suspended", tenant.job, tenant.uid)
         del self.of[tenant.job_id]
         self.leases.run(Unparked(tenant.job_id))
 

@@ -156,7 +156,7 @@ class ClientConnection(Connection):
         elif len(tenant.clients) >= CLIENTS_PER_TENANT:
             self.refuse(
                 lib.GL_REFUSED_LIMIT,
-                f"job {tenant.job_id} has {CLIENTS_PER_TENANT} processes on the GPU already",
+                f"job {tenant.job} has {CLIENTS_PER_TENANT} processes on the GPU already",
             )
         else:
             self.tenant, self.stale, self.idle_since = tenant, False, None

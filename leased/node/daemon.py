@@ -77,6 +77,7 @@ class Daemon:
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
         self.monitors.report(found)
         self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
+        self.admin.shows.usage_waiting = self.writer.waiting
         questions = Questions(self.leases, self.store, self.admin.find, lambda: self.admin.config)
         self.listeners = Listeners(self.loop, self.leases, self.admin, questions)
         self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)

@@ -25,12 +25,12 @@ class Overruns:
         """The job has overrun; forfeit: for the second time, so it has lost its GPUs."""
         if self.stands_still(tenant):
             log.info(
-                "job %d has overrun while it is stopped or suspended: it is not ended for that",
-                tenant.job_id,
+                "job %s has overrun while it is stopped or suspended: it is not ended for that",
+                tenant.job,
             )
             return
         config = self.config()
         if not forfeit and config.overrun in ("signal", "cancel"):
-            self.slurm.signal(tenant.job_id, config.overrun_signal)
+            self.slurm.signal(tenant.job, config.overrun_signal)
         elif forfeit and config.overrun == "cancel":
-            self.slurm.cancel(tenant.job_id)
+            self.slurm.cancel(tenant.job)

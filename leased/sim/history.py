@@ -77,6 +77,11 @@ class Run:
     _epoch: int | None = None  # of the lease that it has
 
     @property
+    def name(self) -> str:
+        """The job as squeue showed it."""
+        return self.tenant.job or str(self.job)
+
+    @property
     def gang(self) -> tuple[str, ...]:
         return self.tenant.gang
 

@@ -45,7 +45,7 @@ def of(history: History) -> Observed:
     if len(used) > MOST_JOBS:
         raise Refused(f"the record has {len(used)} jobs", f"take one of at most {MOST_JOBS}")
     begin = min(run.opened for run, _ in used)
-    names = _names([run.job for run, _ in used])
+    names = _names([run.name for run, _ in used])
     jobs = [
         _job(history, run, pairs, name, bursts.rounded(run.opened - begin))
         for (run, pairs), name in zip(used, names, strict=True)
@@ -63,14 +63,14 @@ def of(history: History) -> Observed:
     )
 
 
-def _names(numbers: Sequence[int]) -> list[str]:
+def _names(jobs: Sequence[str]) -> list[str]:
     """A job that was requeued is there more than once."""
-    sofar: dict[int, int] = {}
+    sofar: dict[str, int] = {}
     found = []
-    for number in numbers:
-        sofar[number] = sofar.get(number, 0) + 1
-        again = f" run {sofar[number]}" if sofar[number] > 1 else ""
-        found.append(f"job {number}{again}")
+    for job in jobs:
+        sofar[job] = sofar.get(job, 0) + 1
+        again = f" run {sofar[job]}" if sofar[job] > 1 else ""
+        found.append(f"job {job}{again}")
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from leased.base import job_names, words
 from leased.base.errors import Refused
 from leased.sim.history import History, Hold, Run
 
@@ -27,9 +28,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Lane:
-    """One run of a job on a device."""
+    """One run of a job on a device. name: the job as squeue showed it."""
 
     job: int
+    name: str
     spans: tuple[Span, ...]
     memory: Series
 
@@ -71,18 +73,21 @@ class Picture:
     devices: tuple[DeviceSpans, ...] = field(default_factory=tuple)
 
 
-def picture(history: History, jobs: Collection[int] = (), since: float | None = None) -> Picture:
-    """jobs: only these; empty: all. since: seconds since 1970; None: all of the record.
+def picture(
+    history: History, jobs: Collection[int | str] = (), since: float | None = None
+) -> Picture:
+    """jobs: only these, by their numbers or as squeue shows them; empty: all. since: seconds since
+    1970; None: all of the record.
 
     Refused: nothing of that is in the record.
     """
-    runs = [run for run in history.runs if not jobs or run.job in jobs]
-    lacking = sorted(set(jobs) - {run.job for run in runs})
-    if lacking:
-        raise Refused(
-            f"job {lacking[0]} is not in the record",
-            f"it has {_named(history)}" if history.runs else "it has no jobs",
-        )
+    runs = [run for run in history.runs if not jobs or any(_means(job, run) for job in jobs)]
+    for job in jobs:
+        if not any(_means(job, run) for run in runs):
+            raise Refused(
+                f"job {job} is not in the record",
+                f"it has {_named(history)}" if history.runs else "it has no jobs",
+            )
     begin = history.begin
     if since is not None:
         begin = max(begin, history.begin + round((since - history.written) * 1e9))
@@ -103,9 +108,11 @@ def picture(history: History, jobs: Collection[int] = (), since: float | None = 
 
 
 def _named(history: History) -> str:
-    numbers = sorted({run.job for run in history.runs})
-    more = f" and {len(numbers) - 6} more" if len(numbers) > 6 else ""
-    return "jobs " + ", ".join(map(str, numbers[:6])) + more
+    return "job " + words.jobs(list({run.job: run.name for run in history.runs}.values()))
+
+
+def _means(job: int | str, run: Run) -> bool:
+    return job_names.means(job, run.job, run.name)
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def _lane(run: Run, uuid: str, window: _Window) -> Lane:
         spans += window.span(LEAVES, leaves, hold.until)
     spans.sort(key=lambda span: span.since)
     memory = window.series([*run.memory.get(uuid, ()), (run.closed, 0)])
-    return Lane(run.job, tuple(spans), memory)
+    return Lane(run.job, run.name, tuple(spans), memory)
 
 
 def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Handoff]:

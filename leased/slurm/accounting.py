@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from leased.core import step_usage
 from leased.core.usage import Usage
 from leased.slurm import usage_record
-from leased.store.records import TenantRecord
+from leased.store.records import Run, TenantRecord
 
 NO_VAL = 2**32 - 2  # Slurm's "not said"
-CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may differ
+NO_ROW = "Slurm's accounting has no row of the job yet"
+OTHER_RUNS = "Slurm's accounting has only other runs of the job yet"
+NO_END = "Slurm's accounting does not have the end of the job yet"
 
 
 @dataclass(frozen=True)
@@ -65,32 +67,33 @@ def comment(
 def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:
     """The row that the run belongs on; None: accounting does not have it (yet).
 
-    A requeued job has a row for each of its runs. Ours began and ended within one of them, as far
-    as the clocks of the two hosts agree.
+    A requeued job has a row for each of its runs. slurmctld's clock alone tells them apart: the run
+    is on the first row that began no earlier than it did. Slurm begins a row anew, and later, where
+    a node had to be switched on for the job.
     """
-
-    def overlap(row: JobRow) -> float:
-        ends = [end for end in (run.closed, row.end) if end]
-        return min(ends, default=run.opened) - max(run.opened, row.start)
-
     began = [row for row in rows if row.job_id == run.job_id and row.began]
-    best = max(began, key=lambda row: (overlap(row), row.start), default=None)
-    return best if best is not None and overlap(best) >= -CLOCKS_S else None
+    if not run.start and len(began) > 1:
+        return None
+    later = [row for row in began if row.start >= run.start]
+    return min(later, key=lambda row: row.start, default=None)
 
 
 def by_row(
     runs: Iterable[TenantRecord], rows: Sequence[JobRow]
-) -> tuple[dict[JobRow, list[TenantRecord]], list[TenantRecord]]:
-    """The runs by the row that they belong on; and those whose row is missing or not complete.
+) -> tuple[dict[JobRow, list[TenantRecord]], dict[Run, str]]:
+    """The runs by the row that they belong on; and why others, whose row is missing or not
+    complete, are on none.
 
     Until a job has ended in the accounting, Slurm may still write its comment itself.
     """
     placed: dict[JobRow, list[TenantRecord]] = {}
-    later = []
+    why = {}
     for run in sorted(runs, key=lambda run: run.run):
         row = row_of(run, rows)
-        if row is None or not row.end:
-            later.append(run)
+        if row is None:
+            why[run.run] = OTHER_RUNS if any(row.began for row in rows) else NO_ROW
+        elif not row.end:
+            why[run.run] = NO_END
         else:
             placed.setdefault(row, []).append(run)
-    return placed, later
+    return placed, why

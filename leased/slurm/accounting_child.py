@@ -23,8 +23,9 @@ from leased.slurm.usage_record import LONGEST, merged
 from leased.store.records import TenantRecord
 
 ROWS_MOST = 4096  # runs of one job
-AROUND_S = 300  # rows are asked for that begin and end at most so long before and after the runs
-NOT_YET = "Slurm's accounting does not have the end of the job yet"
+# Rows are asked for that begin and end at most so long before and after the runs. munge lets clocks
+# of hosts differ by 300 s.
+AROUND_S = 600
 
 
 def encode(runs: list[TenantRecord], indices: Mapping[str, int]) -> str:
@@ -104,12 +105,12 @@ def tell(run: TenantRecord, why: str = "") -> None:
 
 def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, int]) -> None:
     """Write one job's runs, each on its row; a row of several runs has their sum."""
-    since = min(run.opened for run in runs) - AROUND_S
+    since = min(run.start or run.opened for run in runs) - AROUND_S
     until = max(run.closed or run.opened for run in runs) + AROUND_S
-    placed, later = by_row(runs, slurmdb.rows(runs[0].job_id, since, until))
-    for run in later:
-        if run.settled is None:
-            tell(run, NOT_YET)
+    placed, why = by_row(runs, slurmdb.rows(runs[0].job_id, since, until))
+    for run in runs:
+        if run.settled is None and run.run in why:
+            tell(run, why[run.run])
     for row, on_it in placed.items():
         waiting = [run for run in on_it if run.settled is None]
         if not waiting:
@@ -118,11 +119,11 @@ def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, 
             there = slurmdb.comment(row)
             slurmdb.set_comment(row, merged(there, comment(on_it, indices, there)))
         except Refused as fault:
-            why = str(fault)
+            said = str(fault)
         else:
-            why = ""
+            said = ""
         for run in waiting:
-            tell(run, why)
+            tell(run, said)
 
 
 def main() -> int:

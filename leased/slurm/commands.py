@@ -69,16 +69,17 @@ class Slurm:
             if job.isdecimal()
         }
 
-    def signal(self, job_id: int, name: str) -> None:
+    def signal(self, job: str, name: str) -> None:
         """Send the signal to all processes of the job, with its batch script, unless the job is
-        suspended; in the background."""
-        what = f"signal {name} to job {job_id}"
-        words = (f"--signal={name}", "--full", "--state=RUNNING", str(job_id))
+        suspended; in the background. job: as squeue shows it, since the number of an array's last
+        task means all of them here."""
+        what = f"signal {name} to job {job}"
+        words = (f"--signal={name}", "--full", "--state=RUNNING", job)
         self.start(what, "scancel", *words, say=True)
 
-    def cancel(self, job_id: int) -> None:
-        """Cancel the job, unless it is suspended; in the background."""
-        self.start(f"cancel job {job_id}", "scancel", "--state=RUNNING", str(job_id), say=True)
+    def cancel(self, job: str) -> None:
+        """Cancel the job, unless it is suspended; in the background. job: as for signal()."""
+        self.start(f"cancel job {job}", "scancel", "--state=RUNNING", job, say=True)
 
     def start(self, what: str, *command: str, say: bool = False) -> None:
         """Run the command in the background. Its failure is logged, and its success if `say`."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
+from leased.base.words import count
 from leased.core.step_usage import StepUsage
 from leased.core.usage import FIGURES, Usage
 from leased.slurm import step_record
@@ -91,11 +92,11 @@ def sentence(usage: Mapping[str, Usage], indices: Mapping[str, int]) -> str:
     """The sentence for people who read sacct."""
     words = [
         f"{_name(uuid, indices)}: {_time(used.lease_ns)} of {_time(used.time_ns)}, "
-        f"waited {_time(used.wait_ns)}, {_count(used.handoffs, 'handoff')}"
+        f"waited {_time(used.wait_ns)}, {count(used.handoffs, 'handoff')}"
         for uuid, used in list(usage.items())[:GPUS_NAMED]
     ]
     more = len(usage) - GPUS_NAMED
-    return BETWEEN.join(words) + (f"; and {_count(more, 'GPU')} more" if more > 0 else "")
+    return BETWEEN.join(words) + (f"; and {count(more, 'GPU')} more" if more > 0 else "")
 
 
 def record(
@@ -138,10 +139,6 @@ def _time(ns: int) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
 
 
 # -- beside others ---------------------------------------------------------------------

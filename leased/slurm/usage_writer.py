@@ -15,9 +15,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from leased.api import answers
 from leased.base import children
+from leased.base.words import count
 from leased.slurm.accounting import comment
-from leased.slurm.accounting_child import NOT_YET, encode
+from leased.slurm.accounting_child import encode
 from leased.store.records import Run, TenantRecord
 from leased.store.store import Store
 
@@ -31,6 +33,8 @@ WAITING_WARN = 8_000
 GIVEN_UP_PART = 100  # of those that may wait, such a part is given up at once
 WAITING_S = 30 * 86400.0
 SAY_AGAIN_S = 3600.0
+LONG_S = 60.0  # what waits for longer is named
+NAMED_MOST = 8
 CHILD = "from leased.slurm.accounting_child import main; raise SystemExit(main())"
 
 
@@ -78,13 +82,19 @@ Write = Callable[
 
 @dataclass
 class Pause:
-    """at: when something is tried again. next_s: the pause after that."""
+    """at: when something is tried again. next_s: the pause after that. why: what kept it from being
+    done; named: it has been logged."""
 
     at: float = 0.0
     next_s: float = FIRST_S
+    why: str = ""
+    named: bool = False
 
     def grow(self, now: float) -> None:
         self.at, self.next_s = now + self.next_s, min(2 * self.next_s, LAST_S)
+
+
+NOT_TRIED = Pause(why="it is being written")
 
 
 class UsageWriter:
@@ -171,29 +181,50 @@ class UsageWriter:
         jobs = self._chosen(list(dict.fromkeys(record.job_id for record in due)))
         asked = [record for record in due if record.job_id in jobs]
         runs = [self.store.runs(job_id) for job_id in jobs]
-        answers = await self.write(runs, self.env(), self.indices())
+        told = await self.write(runs, self.env(), self.indices())
         now = self.clock()
-        written = [record for record in asked if answers.done.get(record.run) == ""]
+        written = [record for record in asked if told.done.get(record.run) == ""]
         if written:
             self.store.settle([record.run for record in written])
         for record in written:
-            log.info("usage of job %d is in Slurm's accounting", record.job_id)
+            log.info("usage of job %s is in Slurm's accounting", record.job)
         for record in asked:
-            if answers.done.get(record.run):
-                self._later(record, answers.done[record.run], now)
-        lacking = [record for record in asked if record.run not in answers.done]
-        if lacking and not answers.done:
-            self._nobody(answers.fault or "the writer said nothing", now, lacking[0])
+            if told.done.get(record.run):
+                self._later(record, told.done[record.run], now)
+        lacking = [record for record in asked if record.run not in told.done]
+        if lacking and not told.done:
+            self._nobody(told.fault or "the writer said nothing", now, lacking[0])
             return
         self._somebody(now)
         if lacking:  # the child ended with this one, maybe because of it
-            self._later(lacking[0], answers.fault or "the writer left it out", now)
+            self._later(lacking[0], told.fault or "the writer left it out", now)
 
     def _later(self, record: TenantRecord, why: str, now: float) -> None:
         pause = self.pauses.setdefault(record.run, Pause())
-        if why != NOT_YET and pause.next_s == FIRST_S:
-            log.warning("usage of job %d is not in Slurm's accounting yet: %s", record.job_id, why)
+        pause.why = why
+        if not pause.named and self._waits_s(record) > LONG_S:
+            pause.named = True
+            log.warning("usage of job %s is not in Slurm's accounting yet: %s", record.job, why)
         pause.grow(now)
+
+    def _waits_s(self, record: TenantRecord) -> float:
+        return self.today() - (record.closed or 0.0)
+
+    def waiting(self) -> answers.UsageWaiting:
+        """The usage that has waited for long, for the answer to status."""
+        found = [run for run in self.store.unsettled() if self._waits_s(run) > LONG_S]
+        return {
+            "runs": len(found),
+            "first": [
+                {
+                    "job_id": run.job_id,
+                    "job": run.job,
+                    "since_s": round(self._waits_s(run), 1),
+                    "why": self.said[0] or self.pauses.get(run.run, NOT_TRIED).why,
+                }
+                for run in found[:NAMED_MOST]
+            ],
+        }
 
     def _chosen(self, jobs: list[int]) -> list[int]:
         """The jobs of the next child. While slurmdbd does not answer it is one job, another one
@@ -209,8 +240,8 @@ class UsageWriter:
             self.down, self.suspect = Pause(), first
         self.down.grow(now)
         if why != self.said[0] or now - self.said[1] >= SAY_AGAIN_S:
-            count = len(self.store.unsettled())
-            log.warning("usage of %d jobs is not in Slurm's accounting yet: %s", count, why)
+            jobs = count(len(self.store.unsettled()), "job")
+            log.warning("usage of %s is not in Slurm's accounting yet: %s", jobs, why)
             self.said = why, now
 
     def _somebody(self, now: float) -> None:
@@ -227,9 +258,9 @@ class UsageWriter:
         elif not self.warned:
             self.warned = True
             log.error(
-                "usage of %d jobs waits for Slurm's accounting (%s); beyond %d the oldest will be "
+                "usage of %s waits for Slurm's accounting (%s); beyond %d the oldest will be "
                 "given up: see slurmdbd, and gpu-leasectl check",
-                *(len(waiting), self.said[0] or "it is being written", WAITING_MOST),
+                *(count(len(waiting), "job"), self.said[0] or "it is being written", WAITING_MOST),
             )
         first = max(0, len(waiting) - WAITING_MOST)
         if first:  # some more, so that the next job's end need not look at all again
@@ -239,8 +270,8 @@ class UsageWriter:
             first += 1
         for record in waiting[:first]:
             log.error(
-                "usage of job %d is given up, since Slurm's accounting did not take it: %s",
-                *(record.job_id, comment([record], self.indices())),
+                "usage of job %s is given up, since Slurm's accounting did not take it: %s",
+                *(record.job, comment([record], self.indices())),
             )
         if first:
             self.store.settle([record.run for record in waiting[:first]])

@@ -117,6 +117,8 @@ def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -
         columns.seconds(row, "opened"),
         closed,
         settled,
+        name=columns.text(row, "name", NAME_LONGEST) if row.get("name") is not None else "",
+        start=columns.whole(row, "start", 0, MOST) if row.get("start") is not None else 0,
     )
 
 

@@ -22,7 +22,8 @@ class TenantRecord:
     remembered: what the policy remembers of it while it is open; None: nothing.
     parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
     steps: by their names. Times are seconds since 1970. settled: when it ceased to wait for
-    Slurm's accounting.
+    Slurm's accounting. name: the job as squeue shows it; "": by its number. start: when Slurm began
+    the run, by slurmctld's clock; 0: unknown.
     """
 
     job_id: int
@@ -38,6 +39,13 @@ class TenantRecord:
     remembered: PolicyState | None = None
     parked_by: str | None = None
     steps: Mapping[str, StepUsage] = field(default_factory=dict)
+    name: str = ""
+    start: int = 0
+
+    @property
+    def job(self) -> str:
+        """As squeue shows it."""
+        return self.name or str(self.job_id)
 
     @property
     def run(self) -> Run:

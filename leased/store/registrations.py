@@ -163,6 +163,8 @@ def _said(registration: Registration) -> Mapping[str, object]:
         "lock": record.lock,
         "totals": dict(record.totals),
         "opened": record.opened,
+        "name": record.name,
+        "start": record.start,
         "stepds": [{"pid": process.pid, "start": process.start} for process in registration.stepds],
     }
 

@@ -6,12 +6,27 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+from leased.base import job_names
 from leased.base.errors import Refused
 from leased.store import database, read_only
 from leased.store.contents import Contents
 from leased.store.disk import Disk
 from leased.store.reading import Reader
 from leased.store.records import TenantRecord
+
+FOUND_MOST = 64  # runs, of an array that has had more on this node
+LATEST = f"ORDER BY opened DESC LIMIT {FOUND_MOST}"
+
+
+def _that_mean(job: int | str) -> tuple[str, tuple[object, ...]]:
+    """The condition of SQL that job_names.means() is, and its values; an index serves each part."""
+    if isinstance(job, int):
+        return "job_id = ?", (job,)
+    if not job.isdecimal():
+        return "name = ?", (job,)
+    parts = f"{job}_", f"{job}`", f"{job}+", f"{job},"  # with what follows _ and + in ASCII
+    words = "(job_id = ? OR (name > ? AND name < ?) OR (name > ? AND name < ?))"
+    return words, (int(job), *parts)
 
 
 class SavedContents:
@@ -51,15 +66,25 @@ class SavedContents:
             return self._runs(job_id)
         return self.contents.runs(job_id)
 
-    def find(self, job_id: int) -> TenantRecord | None:
-        """A job's last run, of now or of the last month. Refused: the disk cannot be read."""
-        known = self.contents.open.get(job_id) or next(reversed(self.contents.runs(job_id)), None)
-        if known is not None:
-            return known
-        if self._disk.db is None:
+    def find(self, job: int | str) -> list[TenantRecord]:
+        """The last run of each job that this means (leased/base/job_names.py), of now or of the
+        last month; of many, the last ones. Refused: the disk cannot be read."""
+        kept = [*self.contents.ended.values(), *self.contents.open.values()]
+        known = [record for record in kept if job_names.means(job, record.job_id, record.job)]
+        if not known and self._disk.db is None:
             raise Refused(self.fault or "the store is closed")
+        last: dict[int, TenantRecord] = {}
+        for record in sorted([*self._on_disk(job), *known], key=lambda record: record.opened):
+            last[record.job_id] = record
+        return list(last.values())[-FOUND_MOST:]
+
+    def _on_disk(self, job: int | str) -> list[TenantRecord]:
+        """Ended runs; none where the disk is closed."""
+        if self._disk.db is None:
+            return []
+        where, values = _that_mean(job)
         try:
-            return next(reversed(self._runs(job_id)), None)
+            return Reader(self._disk.db).ended(f"{where} {LATEST}", *values)
         except sqlite3.Error as fault:
             raise Refused(f"{self.path} cannot be read: {fault}", "see its disk") from None
 

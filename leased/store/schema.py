@@ -84,14 +84,21 @@ CREATE TABLE IF NOT EXISTS steps ( -- of open tenants and of ended runs
     PRIMARY KEY (job_id, opened, step)
 );
 """,
+    1006: """
+ALTER TABLE tenants ADD COLUMN name TEXT;     -- the job as squeue shows it
+ALTER TABLE tenants ADD COLUMN start INTEGER; -- when Slurm began the run, by its clock
+ALTER TABLE ended ADD COLUMN name TEXT;
+ALTER TABLE ended ADD COLUMN start INTEGER;
+CREATE INDEX ended_name ON ended (name);
+""",
 }
 TABLES = {
-    "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
+    "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals, name, start",
     "usage": "job_id, uuid, usage",
     "stepds": "pid, start, job_id",
     "epochs": "one, epoch",
     "settings": "device, key, value",
-    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
+    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage, name, start",
     "remembered": "job_id, policy, state",
     "parked": "job_id, who",
     "steps": "job_id, opened, step, since, until, usage",

@@ -189,9 +189,10 @@ class Store:
         """The ended runs of a job, oldest first; those on the disk too where it can be read."""
         return self._saved.runs(job_id)
 
-    def find(self, job_id: int) -> TenantRecord | None:
-        """A job's last run, of now or of the last month. Refused: the disk cannot be read."""
-        return self._saved.find(job_id)
+    def find(self, job: int | str) -> list[TenantRecord]:
+        """The last run of each job that this means, of now or of the last month. Refused: the disk
+        cannot be read."""
+        return self._saved.find(job)
 
     def flush(self) -> None:
         """Write what the disk lacks, in one transaction. A fault is kept in `fault`."""

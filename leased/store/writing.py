@@ -23,11 +23,12 @@ def put_open(db: sqlite3.Connection, job_id: int, record: TenantRecord | None) -
         db.execute("DELETE FROM tenants WHERE job_id = ?", (job_id,))
         return
     db.execute(
-        "INSERT OR REPLACE INTO tenants (job_id, uid, gang, options, lock, opened, totals) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO tenants "
+        "(job_id, uid, gang, options, lock, opened, totals, name, start) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(job_id, record.uid, json.dumps(record.gang), record.options, record.lock),
-            *(record.opened, json.dumps(dict(record.totals))),
+            *(record.opened, json.dumps(dict(record.totals)), record.name, record.start),
         ),
     )
 
@@ -57,11 +58,12 @@ def put_ended(db: sqlite3.Connection, record: TenantRecord) -> None:
     usage = {uuid: asdict(used) for uuid, used in record.usage.items()}
     db.execute(
         "INSERT OR REPLACE INTO ended "
-        "(job_id, opened, uid, gang, options, lock, closed, written, usage) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "(job_id, opened, uid, gang, options, lock, closed, written, usage, name, start) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(record.job_id, record.opened, record.uid, json.dumps(record.gang), record.options),
             *(record.lock, record.closed, record.settled, json.dumps(usage)),
+            *(record.name, record.start),
         ),
     )
 

@@ -87,16 +87,18 @@ def test_memory_evicted_without_a_copy_is_shown() -> None:
 
 def test_the_kind_is_said_with_its_reason_and_jobs_that_have_the_same_together() -> None:
     status = answer(memory="swap", memory_why="there is host memory")
-    status["tenants"].append(cast("Any", {"job_id": 8, "memory": "managed", "memory_why": "asked"}))
-    status["tenants"].append(cast("Any", status["tenants"][0] | {"job_id": 9}))
-    status["tenants"].append(cast("Any", {"job_id": 10, "memory": "swap", "memory_why": None}))
+    status["tenants"].append(
+        cast("Any", {"job": "8_1", "memory": "managed", "memory_why": "asked"})
+    )
+    status["tenants"].append(cast("Any", status["tenants"][0] | {"job": "9"}))
+    status["tenants"].append(cast("Any", {"job": "10", "memory": "swap", "memory_why": None}))
     assert show_memory.kinds(status) == [
         "jobs 7, 9 have swapped memory: there is host memory",
-        "job 8 has managed memory: asked",
+        "job 8_1 has managed memory: asked",
     ]
 
 
 def answer(**fields: Any) -> Status:
     """Of one job, as far as these lines read it."""
     devices = [{"uuid": UUID, "index": 3}]
-    return cast("Status", {"devices": devices, "tenants": [{"job_id": 7} | fields]})
+    return cast("Status", {"devices": devices, "tenants": [{"job": "7"} | fields]})

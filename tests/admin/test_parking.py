@@ -20,6 +20,7 @@ def test_only_scontrol_lets_a_suspended_job_go_on() -> None:
     with pytest.raises(Refused, match="job 1 is suspended") as refused:
         parking.unpark(node.leases, {"job_id": 1}, USER)
     assert "use scontrol resume" in refused.value.sentence()
-    shown = parking.shown(node.leases, parking.park(node.leases, {"job_id": 1}, USER))
+    (parked,) = parking.park(node.leases, {"job_id": 1}, USER)
+    shown = parking.shown(node.leases, parked)
     assert shown is not None
     assert shown["by"] == "Slurm", "and it is suspended still"

@@ -61,8 +61,12 @@ class Crowd:
         self.took: list[int] = []
         for tenant, member in enumerate(self.members):
             uuids = tuple(f"d{n}" for n in member.gang)
-            share = {"request": member.request, "limit": member.limit}
-            self.a.handle(Opened(tenant, uuids, member.lock, S, member.swaps, **share), 0)
+            opened = Opened(
+                *(tenant, uuids, member.lock, S, member.swaps),
+                request=member.request,
+                limit=member.limit,
+            )
+            self.a.handle(opened, 0)
             self.say(tenant, 0)
 
     def say(self, tenant: int, resident: int) -> list[Action]:

@@ -16,7 +16,7 @@ def device(index: int, holder: int, waiting: list[int]) -> Device:
         "tenant_bytes": 180 * GIB, "resident_bytes": 120 * GIB, "fits": False,
         "holders": [holder], "waiting": waiting, "quantum_left_s": 42.5 if waiting else None,
         "lock": None, "quantum_s": None, "policy": "fcfs", "mode": "exclusive",
-        "why": "the tenants' memory does not fit together: they have 180 GiB, and the device has "
+        "why": "the jobs' memory does not fit together: they have 180 GiB, and the device has "
         "room for 138 GiB",
         "fault": None, "busy_percent": 97, "drain": None, "link_gib_s": 47.5, "paging_gib_s": 10.0,
     }  # fmt: skip
@@ -24,7 +24,7 @@ def device(index: int, holder: int, waiting: list[int]) -> Device:
 
 def tenant(job: int, state: str, gpu: int, lease_s: float, wait_s: float) -> Tenant:
     return {
-        "job_id": job, "uid": 1000 + job % 2, "lock": "auto", "memory": "swap",
+        "job_id": job, "job": str(job), "uid": 1000 + job % 2, "lock": "auto", "memory": "swap",
         "memory_why": WHY, "quantum_s": 60.0, "copies_bytes": 0, "clients": 1, "state": state,
         "stopped": False, "parked": None, "epoch": None,
         "resident_bytes": {f"GPU-{gpu}": (job % 7 + 1) * 8 * GIB}, "kept_out": {},

@@ -347,6 +347,8 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
     assert finding.as_dict() in json.loads(capsys.readouterr().out)
 
 
+UNWRITTEN = {"job_id": 9, "job": "7_2", "since_s": 95.4, "why": "it has no row"}
+
 REFUSED = {"state": "refused", "why": "MPS has the channels", "processes": 1}
 WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "not asked": (
@@ -363,9 +365,14 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "slices that cannot be set": (
         lambda n: n.answer.update(  # type: ignore[union-attr]
-            tenants=[{"job_id": 7, "clients": 2, "channels": REFUSED}] * 3
+            tenants=[{"job": "7", "clients": 2, "channels": REFUSED}] * 3
         ),
         *("time-slices", "the time slices of 3 jobs cannot be set; job 7: its time slices are"),
+    ),
+    "usage that waits": (
+        lambda n: n.answer.update(usage_waiting={"runs": 3, "first": [UNWRITTEN]}),  # type: ignore[union-attr]
+        "usage",
+        "accounting yet: job 7_2, which ended 95 s ago: it has no row; and 2 others",
     ),
     "unknown cluster": (
         lambda n: n.answer["cluster"].update(name=None),  # type: ignore[index]

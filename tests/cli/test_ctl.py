@@ -215,7 +215,7 @@ def test_drain_lets_the_holder_go_on_and_keeps_others_waiting(gpuctl: Ctl, tenan
     assert gpuctl.device()["drain"] == "draining"
     assert gpuctl.device()["mode"] == "draining"
     answer = gpuctl.json("drain", "0", "--wait", "--timeout", "0.3", code=ExitStatus.TOO_LATE)
-    assert "jobs 1 still hold it" in answer["error"]
+    assert "job 1 still holds it" in answer["error"]
     waiter = tenant(2, "lock:on", "-c", SET_UP + "ok(spin(1000)); say('at last')\n")
     wait_until("the waiter to wait", lambda: gpuctl.state(2) == "waits")
     # The end of the holder's quantum is the end of its lease.

@@ -27,6 +27,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, state, tell
+from tests.support.tenant import register
 
 NOBODY = 65534
 HOLDS = (
@@ -97,10 +98,10 @@ def test_a_user_sees_who_is_before_and_since_when(
     )
     assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
     text = capsys.readouterr().out
-    assert "job 1 has its GPU since" in text
-    assert "job 2 waits for its GPU since" in text
-    assert "GPU 0: held by job 1 of yours since" in text
-    assert "GPU 0: 0 jobs wait before this one" in text
+    assert "job 1 has had its GPU for " in text
+    assert "job 2 has waited for its GPU for " in text
+    assert "GPU 0: held by job 1 of yours for " in text
+    assert "GPU 0: no job waits before this one" in text
     assert "GPU 0: 32.0 MiB wanted" in text
     holder, waiter = two
     tell(holder)
@@ -286,3 +287,76 @@ def test_where_the_socket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_no_daemon_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ctl.main(["--socket", str(tmp_path / "nowhere"), "mine"]) == ExitStatus.NO_ANSWER
     assert "gpu-leased does not answer at" in capsys.readouterr().err
+
+
+@pytest.fixture
+def parts(leased: Leased) -> Iterator[Leased]:
+    """Tasks 3 and 4 of the array 20, of which the last one has the array's number, and a part of
+    the heterogeneous job 30; all of them are this process's."""
+    names = {21: "20_3", 20: "20_4", 31: "30+1"}
+    for job_id, name in names.items():
+        register(leased.admin_socket, job_id, name=name)
+    yield leased
+    for job_id in names:
+        ask(leased.admin_socket, {"op": "job_end", "job_id": job_id})
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("20_3", ["20_3"]),
+        ("21", ["20_3"]),
+        ("20", ["20_4", "20_3"]),
+        ("30+1", ["30+1"]),
+        ("30", ["30+1"]),
+    ],
+)
+def test_jobs_are_named_as_slurm_names_them(
+    parts: Leased, capsys: pytest.CaptureFixture[str], typed: str, named: list[str]
+) -> None:
+    socket = ("--socket", str(tenant_sock(parts)))
+    for op, words in (("mine", "does not use"), ("park", "is parked"), ("unpark", "does not use")):
+        assert ctl.main([*socket, op, typed]) == ExitStatus.DONE
+        text = capsys.readouterr().out
+        found = re.findall(rf"^job (\S+) {words}", text, re.MULTILINE)
+        assert sorted(found) == sorted(named), op
+
+
+def test_usage_and_status_name_them_too(parts: Leased, capsys: pytest.CaptureFixture[str]) -> None:
+    admin = ("--socket", str(parts.admin_socket))
+    assert ctl.main([*admin, "status"]) == ExitStatus.DONE
+    assert re.findall(r"^(20_[34]|30\+1) ", capsys.readouterr().out, re.MULTILINE) == [
+        *("20_4", "20_3", "30+1")
+    ]
+    for _ in ("open", "ended"):
+        assert ctl.main([*admin, "usage", "20_3"]) == ExitStatus.DONE
+        capsys.readouterr()
+        assert ctl.main([*admin, "usage", "20"]) == ExitStatus.REFUSED
+        said = capsys.readouterr().err
+        assert "20 is several jobs here: 20_4, 20_3; name one of them" in said
+        for job_id in (20, 21):
+            ask(parts.admin_socket, {"op": "job_end", "job_id": job_id})
+    assert ctl.main(["--socket", str(tenant_sock(parts)), "mine", "20"]) == ExitStatus.DONE
+    assert re.findall(r"^job (\S+) has ended", capsys.readouterr().out, re.MULTILINE) == [
+        *("20_3", "20_4")
+    ]
+    log = parts.log.read_text()
+    assert "job 20_3 has managed memory" in log
+    assert "job 21 " not in log
+
+
+@pytest.mark.parametrize("word", ["7_", "_3", "7.batch", "7_[1-3]", "0", "job", "4294967296"])
+def test_what_is_no_job_is_wrong_usage(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for op in ("mine", "park", "unpark", "usage"):
+        with pytest.raises(SystemExit) as ended:
+            ctl.main([op, word])
+        assert ended.value.code == ExitStatus.USAGE
+        assert "is not a job as squeue shows it, such as 7, 7_3 or 12+1" in capsys.readouterr().err
+
+
+def test_a_host_without_a_daemon_is_said_in_words_for_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = ctl.main(["--socket", str(tmp_path / "none"), "mine"])
+    assert status == ExitStatus.NO_ANSWER
+    assert "; ask on the node where your job runs, which squeue shows" in capsys.readouterr().err

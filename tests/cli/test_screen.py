@@ -147,7 +147,12 @@ def test_amounts_and_times_are_short() -> None:
     assert [duration(each) for each in (None, 0.0, 99.9, 100, 600, 6000, 1e6)] == [
         *("-", "0.0 s", "99.9 s", "100 s", "10 min", "2 h", "278 h")
     ]
-    assert [queue(each) for each in ([], [1], [1, 2], [1, 2, 3])] == ["-", "1", "1,2", "1 +2"]
+    assert [queue(each) for each in ([], ["1"], ["1_3", "2"], ["1", "2", "3"])] == [
+        "-",
+        "1",
+        "1_3,2",
+        "1 +2",
+    ]
     assert size(0) == "0 B"
 
 

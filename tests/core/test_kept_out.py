@@ -62,10 +62,13 @@ def test_status_says_it_in_a_sentence() -> None:
     gib = 1 << 30
     kept: dict[str, Any] = {"needs_bytes": 12 * gib, "jobs": 3, "by": {"7": 10 * gib, "8": gib}}
     device = {"uuid": "GPU-x", "index": 2, "usable_bytes": 16 * gib}
-    answer: Any = {"devices": [device], "tenants": [{"job_id": 5, "kept_out": {"GPU-x": kept}}]}
+    answer: Any = {
+        "devices": [device],
+        "tenants": [{"job_id": 5, "job": "5", "kept_out": {"GPU-x": kept}}],
+    }
     out = StringIO()
     Console(file=out, width=200).print(*show.kept_out(answer))
     assert out.getvalue().strip() == (
         "job 5 cannot run on GPU 2: it needs 12.0 GiB of 16.0 GiB, and 10.0 GiB of job 7, "
-        "1.0 GiB of job 8 and more of 1 others cannot be moved"
+        "1.0 GiB of job 8 and more of 1 other cannot be moved"
     )

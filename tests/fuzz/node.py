@@ -25,6 +25,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
+from leased.store.records import TenantRecord
 from leased.wire import client_messages, header, parser
 from leased.wire.device_bytes import uuid_text
 from tests.core.items import items
@@ -93,8 +94,8 @@ def quiet() -> Iterator[None]:
 class NoStore:
     """Knows no job that has ended."""
 
-    def find(self, _: int) -> None:
-        return None
+    def find(self, _: int | str) -> list[TenantRecord]:
+        return []
 
 
 class Peers:

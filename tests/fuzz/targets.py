@@ -143,6 +143,8 @@ def unknown(r: Reader) -> bytes:
 QUESTIONS = (
     b'{"op": "mine"}',
     b'{"op": "mine", "job_id": 1}',
+    b'{"op": "mine", "job_id": "1_3"}',
+    b'{"op": "park", "job_id": "12+1"}',
     b'{"op": "env"}',
     b'{"op": "status"}',
     b'{"op": "mine", "job_id": 4294967296}',

@@ -62,7 +62,7 @@ def job_of(leased: Leased, job: int) -> dict[str, Any]:
 
 def park(leased: Leased, job: int, op: str = "park") -> dict[str, Any]:
     answer = ask(leased.admin_socket.with_name("tenant.sock"), {"op": op, "job_id": job})
-    found: dict[str, Any] = answer["job"]
+    found: dict[str, Any] = answer["jobs"][0]
     return found
 
 

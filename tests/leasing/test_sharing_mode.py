@@ -25,7 +25,7 @@ def node(*locks: str, waits: int = 0) -> Arbiter:
     """One device of 100 bytes; job 1, 2, ... with these locks, all of which want it."""
     a = Arbiter({"d0": 100}, policy.make)
     for job, lock in enumerate(locks, 1):
-        a.handle(Opened(job, ("d0",), lock, 30 * S), 0)
+        a.handle(Opened(job, ("d0",), lock, 30 * S, job=f"5_{job}"), 0)
     for job in range(1, len(locks) + 1 - waits):
         a.handle(Requested(job), 0)
     return a
@@ -37,9 +37,9 @@ def shown(a: Arbiter) -> tuple[str, str]:
 
 
 def test_turns_that_jobs_ask_for_are_no_sharing() -> None:
-    assert shown(node("on", "on")) == ("exclusive", "lock:on counts for job 1, 2")
-    assert shown(node("on")) == ("exclusive", "lock:on counts for job 1")
-    assert shown(node("auto", "on", "auto")) == ("exclusive", "lock:on counts for job 2")
+    assert shown(node("on", "on")) == ("exclusive", "lock:on counts for job 5_1, 5_2")
+    assert shown(node("on")) == ("exclusive", "lock:on counts for job 5_1")
+    assert shown(node("auto", "on", "auto")) == ("exclusive", "lock:on counts for job 5_2")
 
 
 def test_memory_that_does_not_fit_together_is_said_in_words_for_people() -> None:
@@ -47,12 +47,12 @@ def test_memory_that_does_not_fit_together_is_said_in_words_for_people() -> None
     a.devices["d0"].residency.set_room(100 << 30)
     for job in (1, 2):
         a.handle(MemoryChanged(job, "d0", 60 << 30), 0)
-    words = "the tenants' memory does not fit together: they have 120 GiB, and the device has room "
+    words = "the jobs' memory does not fit together: they have 120 GiB, and the device has room "
     assert shown(a) == ("exclusive", words + "for 100 GiB")
 
 
 def test_an_idle_job_does_not_change_the_mode() -> None:
-    fits = ("shared", "the tenants' memory fits together")
+    fits = ("shared", "the jobs' memory fits together")
     assert shown(node("auto", "auto", "on", waits=1)) == fits
     assert shown(node("auto", "off")) == fits
     assert shown(node()) == fits
@@ -71,7 +71,7 @@ def test_jobs_with_lock_off_take_no_turns() -> None:
     a.handle(Requested(3), 0)
     word, why = shown(a)
     assert word == "exclusive"
-    assert why.startswith("the tenants' memory does not fit together")
+    assert why.startswith("the jobs' memory does not fit together")
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_the_choice_of_the_site_goes_first(
 
 def test_shares_are_kept_by_turns_while_slices_cannot_keep_them() -> None:
     a = node("auto", "off")
-    a.handle(Opened(3, ("d0",), "auto", 30 * S, request=0.5), 0)
+    a.handle(Opened(3, ("d0",), "auto", 30 * S, request=0.5, job="7+3"), 0)
     a.handle(Requested(3), 0)
     a.handle(Channels(1, True), S)
-    why = "since the GPU cannot divide its time for job 2, 3"
-    kept = f"job 3 has a share of its time, which is kept by turns, {why}"
+    why = "since the GPU cannot divide its time for job 5_2, 7+3"
+    kept = f"job 7+3 has a share of its time, which is kept by turns, {why}"
     assert shown(a) == ("exclusive", kept)
     a.handle(Channels(2, True), S)
     a.handle(Channels(3, True), S)
-    assert shown(a) == ("shared", "job 3 has a share of its time, which is kept side by side")
+    assert shown(a) == ("shared", "job 7+3 has a share of its time, which is kept side by side")

@@ -443,8 +443,9 @@ def test_threads_that_wait_are_bounded(
 
 
 def test_the_target_of_scancel() -> None:
-    assert [target(Step(7, name)) for name in ("0", "12", "batch", "extern")] == [
-        *("7.0", "7.12", "7", "7")
+    """7 is the number of a task, and means the whole array to Slurm."""
+    assert [target(Step(7, name), "7_4") for name in ("0", "12", "batch", "extern")] == [
+        *("7_4.0", "7_4.12", "7_4", "7_4")
     ]
 
 

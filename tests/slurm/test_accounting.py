@@ -102,7 +102,7 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
         wait_until(
             "it to be said that nothing can be written",
             lambda: (
-                "usage of 1 jobs is not in Slurm's accounting yet" in site.leased.log.read_text()
+                "usage of 1 job is not in Slurm's accounting yet" in site.leased.log.read_text()
             ),
             timeout=AGAIN_S,
         )

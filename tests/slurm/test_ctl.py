@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from typing import Any
 
+from leased.slurm.commands import Slurm
 from tests.conftest import ROOT
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site
@@ -80,3 +82,37 @@ def test_drained_device_holds_up_a_job_until_it_is_resumed(site: Site) -> None:
     assert (code, used["wait_s"] > 0, used["lease_s"] > 0) == (0, True, True)
     (recorded,) = site.slurm.accounting(job, usage=True).usage["gpus"].values()
     assert recorded == {"gpu": 0} | used
+
+
+def test_tasks_of_an_array_are_named_and_ended_one_by_one(site: Site) -> None:
+    """The last task has the number of the array, which means all of them to scancel."""
+    array = site.slurm.sbatch(
+        *("--array=3-4", "--gres=shard:1", "-o", "/dev/null", "--wrap", "exec sleep 600"),
+        cwd=site.work,
+    )
+    wait_until("both tasks to be tenants", lambda: len(site.tenants()) == 2)
+    listed = site.slurm.run("squeue", "-h", "-o", "%i %A").stdout.split()
+    numbers = dict(zip(listed[::2], map(int, listed[1::2]), strict=True))
+    tenants = gpu_leasectl(site, "status")[1]["tenants"]
+    assert {t["job"]: t["job_id"] for t in tenants} == numbers
+    (last,) = (name for name, number in numbers.items() if number == array)
+    (other,) = numbers.keys() - {last}
+    code, answer = gpu_leasectl(site, "usage", last)
+    assert (code, answer["job"], answer["job_id"]) == (0, last, array)
+    assert gpu_leasectl(site, "usage", str(array))[0] == 1, "it is several jobs"
+    assert f"job {other} has managed memory" in site.leased.log.read_text()
+
+    async def cancel() -> None:
+        slurm = Slurm(site.slurm.env)
+        slurm.cancel(last)
+        await asyncio.gather(*slurm.tasks)
+
+    asyncio.run(cancel())
+    assert site.slurm.wait(last) == "CANCELLED"
+    assert site.slurm.job(other)["JobState"] == "RUNNING"
+    site.slurm.run("scancel", other)
+    site.slurm.wait(other)
+    wait_until(
+        "its usage to be written",
+        lambda: f"usage of job {other} is in Slurm's accounting" in site.leased.log.read_text(),
+    )

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.slurm.accounting import CLOCKS_S
 from tests.slurm.accounted import MIB, Run, gpu_work, have_usage, peaks, script, states
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 
+CLOCKS_S = 60.0  # how far the daemon's and Slurm's times of a run may be apart
 LONG_S = 180.0  # slurmctld looks at time limits twice a minute, and lets a failed node's job wait
 SIZES = {"cancelled": 16, "timeout": 32, "failed": 48, "again": 64}  # MiB of each
 

@@ -109,7 +109,7 @@ def test_a_session_without_a_lease_does_not_end_the_job(site: Site) -> None:
     assert line(session) == "CUDA_SUCCESS"
 
     def named() -> bool:
-        return f"job {job}, step extern" in site.leased.log.read_text()
+        return f"job {job}.extern " in site.leased.log.read_text()
 
     wait_until("the stray to be named", named, timeout=60)
     # A stray of the batch step comes later, is found later, and ends the job: so much time
@@ -120,8 +120,8 @@ def test_a_session_without_a_lease_does_not_end_the_job(site: Site) -> None:
     assert line(other) == "CUDA_SUCCESS"
     assert site.slurm.wait(job) == "CANCELLED"
     log = site.leased.log.read_text()
-    assert f"job {job}, step batch (uid 0) is ended" in log
-    assert f"job {job}, step extern (uid 0) is ended" not in log
+    assert f"job {job}.batch (uid 0) is ended" in log
+    assert f"job {job}.extern (uid 0) is ended" not in log
     for process in (session, other):
         process.kill()
         process.communicate()

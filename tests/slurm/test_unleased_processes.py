@@ -52,8 +52,8 @@ def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]
     assert "uses GPU 0 without a lease: is LD_PRELOAD unset" in text, "the user is told"
     assert text.splitlines()[-1] == f"{work}/run/tenant.sock", "the job went on"
     said = leased.log.read_text()
-    assert f"job {job}, step 0 (uid 0): process " in said
-    assert f"job {job}, step 0 (uid 0) is ended" in said
+    assert f"job {job}.0 (uid 0): process " in said
+    assert f"job {job}.0 (uid 0) is ended" in said
     strays = ask(leased.admin_socket, {"op": "status"})["strays"]
     assert strays["jobs"] == {str(job): 1}
     assert strays["total"] == 1

@@ -17,8 +17,8 @@ import pytest
 from leased.base.errors import Refused
 from leased.core.arbiter import Usage
 from leased.slurm import accounting, accounting_child, usage_record, usage_writer
-from leased.slurm.accounting import JobRow, by_row, row_of
-from leased.slurm.accounting_child import NOT_YET, decode, encode
+from leased.slurm.accounting import NO_END, NO_ROW, OTHER_RUNS, JobRow, by_row, row_of
+from leased.slurm.accounting_child import decode, encode
 from leased.slurm.usage_writer import (
     JOBS_AT_ONCE,
     LAST_S,
@@ -34,7 +34,9 @@ COMPLETED, REQUEUED = 3, 1024
 
 
 def run(opened: float, closed: float, job_id: int = 7, **more: object) -> TenantRecord:
-    return replace(tenant(job_id), opened=opened, closed=closed, **more)  # type: ignore[arg-type]
+    """start: by slurmctld's clock; without it that of the node is right."""
+    given = {"start": int(opened), "opened": opened, "closed": closed, **more}
+    return replace(tenant(job_id), **given)  # type: ignore[arg-type]
 
 
 def row(start: int, end: int, job_id: int = 7, state: int = COMPLETED) -> JobRow:
@@ -47,12 +49,33 @@ def row(start: int, end: int, job_id: int = 7, state: int = COMPLETED) -> JobRow
 def test_runs_of_a_requeued_job_are_on_their_rows() -> None:
     rows = [row(100, 200, state=REQUEUED), row(330, 400, state=REQUEUED), row(600, 700)]
     random.Random(1).shuffle(rows)
-    for skew in (-50.0, 0.0, 50.0):
+    for skew in (-300.0, -90.0, 0.0, 90.0, 300.0):
         for began, ended in ((100, 200), (330, 400), (600, 700)):
-            mine = run(began + 1 + skew, ended - 0.5 + skew)
+            mine = run(began + 1 + skew, ended - 0.5 + skew, start=began)
             found = row_of(mine, rows)
             assert found is not None
             assert found.start == began
+
+
+def test_a_clock_that_is_wrong_keeps_no_usage_from_its_row() -> None:
+    """munge allows 300 s."""
+    for start in (100, 0):  # which an older plugin does not say
+        assert row_of(run(400, 405, start=start), [row(100, 105)]) == row(100, 105)
+    assert row_of(run(400, 405, start=0), [row(100, 105), row(106, 110)]) is None
+    slurmdb = FakeSlurmdb(row(1000, 1005))
+    accounting_child.write_job(slurmdb, [run(1300, 1305, start=1000)], {})  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(700, 705, start=1000)], {})  # type: ignore[arg-type]
+    assert slurmdb.comments.keys() == {row(1000, 1005)}
+
+
+def test_a_run_whose_row_is_not_there_yet_is_not_on_that_of_the_run_before() -> None:
+    """Requeued at once, while slurmdbd is behind."""
+    placed, why = by_row([run(201, 230)], [row(100, 200, state=REQUEUED)])
+    assert (placed, why) == ({}, {(7, 201): OTHER_RUNS})
+
+
+def test_a_row_that_slurm_began_anew_once_the_node_was_on() -> None:
+    assert row_of(run(100, 200), [row(160, 200), row(300, 400)]) == row(160, 200)
 
 
 def test_a_run_shorter_than_a_second_has_a_row() -> None:
@@ -61,16 +84,17 @@ def test_a_run_shorter_than_a_second_has_a_row() -> None:
 
 def test_a_run_of_long_ago_is_on_no_later_row() -> None:
     # A job's number comes again after some months.
-    assert row_of(run(100, 200), [row(9_000_000, 9_000_100)]) is None
-    assert row_of(run(100, 200), [row(100, 200, job_id=8), row(0, 0)]) is None
+    slurmdb = FakeSlurmdb(row(9_000_000, 9_000_100), row(100, 200, job_id=8), row(0, 0))
+    accounting_child.write_job(slurmdb, [run(100, 200)], {})  # type: ignore[arg-type]
+    assert slurmdb.comments == {}
     assert row_of(run(100, 200), [row(accounting.NO_VAL, 300)]) is None, "cancelled before it ran"
 
 
 def test_usage_of_a_job_that_has_not_ended_in_slurm_is_written_later() -> None:
     first, second = run(100, 200), run(330, 400)
-    placed, later = by_row([second, first], [row(100, 200), row(330, 0)])
+    placed, why = by_row([second, first], [row(100, 200), row(330, 0)])
     assert placed == {row(100, 200): [first]}
-    assert later == [second]
+    assert why == {second.run: NO_END}
 
 
 def test_runs_on_one_row_add_up() -> None:
@@ -83,10 +107,10 @@ def test_runs_on_one_row_add_up() -> None:
     first, second = usage(5, 6, 7, 8, 9, 10, 1, 0), usage(1, 1, 1, 1, 1, 20, 0, 2)
     parts = [
         run(100, 120, usage={UUID: first}),
-        run(130, 190, usage={UUID: second, "GPU-y": Usage(lease_ns=3)}),
+        run(130, 190, start=100, usage={UUID: second, "GPU-y": Usage(lease_ns=3)}),
     ]
-    placed, later = by_row(parts, [row(100, 200)])
-    assert (placed, later) == ({row(100, 200): parts}, [])
+    placed, why = by_row(parts, [row(100, 200)])
+    assert (placed, why) == ({row(100, 200): parts}, {})
     total = accounting.added(part.usage for part in parts)
     assert total == {UUID: usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(lease_ns=3)}
     said = usage_record.json_of(accounting.comment(parts))
@@ -155,7 +179,7 @@ def test_child_adds_what_the_row_has_already(capsys: pytest.CaptureFixture[str])
     slurmdb = FakeSlurmdb(row(100, 200))
     parts = [
         run(100, 120, settled=1.0, usage=used(5_000_000)),
-        run(130, 190, usage=used(8_000_000)),
+        run(130, 190, start=100, usage=used(8_000_000)),
     ]
     for _ in range(2):
         accounting_child.write_job(slurmdb, parts, {})  # type: ignore[arg-type]
@@ -172,9 +196,9 @@ def test_child_says_of_each_run_what_is_missing(capsys: pytest.CaptureFixture[st
     accounting_child.write_job(slurmdb, [run(10.25, 20, job_id=9)], {})  # type: ignore[arg-type]
     assert answers(capsys) == {
         100: "",
-        330: NOT_YET,
+        330: NO_END,
         10.5: "slurmdbd refused the change",
-        10.25: NOT_YET,
+        10.25: NO_ROW,
     }
 
 
@@ -242,9 +266,10 @@ class Site:
         until, steps = self.now + seconds, 0
         while (wait_s := self.step()) is not None and self.now + wait_s <= until:
             self.now += wait_s
+            self.today += wait_s
             steps += 1
             assert steps < 10_000, "it is tried without a pause"
-        self.now = until
+        self.now, self.today = until, self.today + until - self.now
         return steps
 
     @property
@@ -272,7 +297,7 @@ def test_many_jobs_go_with_one_child(site: Site) -> None:
 
 
 def test_a_job_slurm_has_not_heard_of_holds_up_no_other(site: Site) -> None:
-    site.slurm.answer = lambda record: NOT_YET if record.job_id == 1 else ""
+    site.slurm.answer = lambda record: NO_END if record.job_id == 1 else ""
     site.end(1, 2, 3)
     assert site.step() == 0.5
     assert site.waiting == [1]
@@ -315,7 +340,6 @@ def test_however_long_slurmdbd_is_away_work_is_bounded_and_nothing_is_lost(
     site.slurm.fault = "slurmdbd does not answer"
     for job in range(1, jobs + 1):
         site.end(job)
-        site.today += away_s * job / jobs
         site.play(away_s / jobs)
         if job % (jobs // STARTS) == 0 and job < jobs:
             site.restart()
@@ -328,7 +352,7 @@ def test_however_long_slurmdbd_is_away_work_is_bounded_and_nothing_is_lost(
 
     # It is back, and slurmctld brings it the ends of the later jobs half an hour after the others.
     site.slurm.fault, site.slurm.asked = "", []
-    site.slurm.answer = lambda record: NOT_YET if record.job_id > jobs / 2 else ""
+    site.slurm.answer = lambda record: NO_END if record.job_id > jobs / 2 else ""
     site.play(LAST_S + 1800)
     assert site.waiting == list(range(jobs // 2 + 1, jobs + 1))
     site.slurm.answer = lambda _: ""
@@ -400,6 +424,30 @@ def test_refused_usage_is_logged_once_and_tried_again(
     assert site.waiting == [1]
 
 
+def test_what_waits_for_longer_than_a_minute_is_named_with_its_reason(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.slurm.answer = lambda record: NO_ROW if record.job_id == 1 else ""
+    site.end(1, 2)
+    site.play(50)
+    assert site.writer.waiting() == {"runs": 0, "first": []}
+    line = f"usage of job 1 is not in Slurm's accounting yet: {NO_ROW}"
+    assert line not in caplog.text
+    site.play(3600)
+    assert caplog.text.count(line) == 1
+    told = site.writer.waiting()
+    assert told["runs"] == 1
+    (one,) = told["first"]
+    assert (one["job"], one["why"]) == ("1", NO_ROW)
+    assert 3600 < one["since_s"] < 3700
+    site.slurm.fault = "slurmdbd does not answer"
+    site.end(*range(3, 20))
+    site.play(120)
+    told = site.writer.waiting()
+    assert (told["runs"], len(told["first"])) == (18, 8)
+    assert {one["why"] for one in told["first"]} == {"slurmdbd does not answer"}
+
+
 def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,8 +469,7 @@ def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
         assert caplog.text.count(line) == 1
         (said,) = (r.getMessage() for r in caplog.records if r.getMessage().startswith(line))
         assert usage_record.json_of(said)["gpus"][UUID]["lease_s"] == 0
-        found = site.store.find(job)
-        assert found is not None, "gpu-leasectl usage has it still"
+        (found,) = site.store.find(job)  # gpu-leasectl usage has it still
         assert found.usage == used(job)
 
 
@@ -450,7 +497,7 @@ def test_the_bound_holds_while_nobody_looks(
 def test_usage_that_waits_for_a_month_is_given_up(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.slurm.answer = lambda _: NOT_YET
+    site.slurm.answer = lambda _: NO_END
     site.end(1)
     site.today += 29 * 86400
     site.play(3600)
@@ -462,7 +509,7 @@ def test_usage_that_waits_for_a_month_is_given_up(
 
 
 def test_nothing_is_forgotten_of_who_waits_no_more(site: Site) -> None:
-    site.slurm.answer = lambda record: NOT_YET if record.job_id % 2 else ""
+    site.slurm.answer = lambda record: NO_END if record.job_id % 2 else ""
     site.end(*range(1, 101))
     site.play(10)
     assert len(site.writer.pauses) == 50

@@ -13,21 +13,27 @@ from spank.allocation import MOST_GPUS, Allocation, NoAnswer, ask_slurmctld, par
 
 
 def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
-    return f"nodes {nodes}\ncomponent {component}\ngres {gres}\n"
+    return f"job 5_7\nstart 99\nnodes {nodes}\ncomponent {component}\ngres {gres}\n"
+
+
+def has(
+    nodes: int, shards: int, gpus: tuple[int, ...], whole: int, component: bool = False
+) -> Allocation:
+    return Allocation(nodes, shards, gpus, whole, component, "5_7", 99)
 
 
 TEXTS = {
-    "": Allocation(1, 0, (), 0),
-    "shard:1(IDX:0)": Allocation(1, 1, (0,), 0),
-    "shard:3(IDX:1)": Allocation(1, 3, (1,), 0),
-    "shard:1(0/4,1/4)": Allocation(1, 1, (1,), 0),
-    "shard:6(4/4,2/4,0/4)": Allocation(1, 6, (0, 1), 0),
-    "shard:h200:6(4/4,2/4)": Allocation(1, 6, (0, 1), 0),
-    "gpu:2(IDX:0-1)": Allocation(1, 0, (), 2),
-    "gpu:h100:3(IDX:0,2-3)": Allocation(1, 0, (), 3),
-    "license(CNT:3),shard:1(IDX:2)": Allocation(1, 1, (2,), 0),
-    "shard:0(0/4)": Allocation(1, 0, (), 0),
-    "nic:1(IDX:0),gpu:1(IDX:1),mps:50(IDX:1)": Allocation(1, 0, (), 1),
+    "": has(1, 0, (), 0),
+    "shard:1(IDX:0)": has(1, 1, (0,), 0),
+    "shard:3(IDX:1)": has(1, 3, (1,), 0),
+    "shard:1(0/4,1/4)": has(1, 1, (1,), 0),
+    "shard:6(4/4,2/4,0/4)": has(1, 6, (0, 1), 0),
+    "shard:h200:6(4/4,2/4)": has(1, 6, (0, 1), 0),
+    "gpu:2(IDX:0-1)": has(1, 0, (), 2),
+    "gpu:h100:3(IDX:0,2-3)": has(1, 0, (), 3),
+    "license(CNT:3),shard:1(IDX:2)": has(1, 1, (2,), 0),
+    "shard:0(0/4)": has(1, 0, (), 0),
+    "nic:1(IDX:0),gpu:1(IDX:1),mps:50(IDX:1)": has(1, 0, (), 1),
 }
 
 
@@ -37,7 +43,7 @@ def test_gres_texts_of_slurm_are_understood(gres: str) -> None:
 
 
 def test_nodes_and_components() -> None:
-    assert parse(answer("shard:2(IDX:0)", nodes=2, component=1)) == Allocation(2, 2, (0,), 0, True)
+    assert parse(answer("shard:2(IDX:0)", nodes=2, component=1)) == has(2, 2, (0,), 0, True)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +62,10 @@ def test_an_unreadable_answer_is_none(text: str) -> None:
 @given(st.text(alphabet="shardgpu:1(IDX:-/4,2)0 \n", max_size=60))
 def test_any_text_is_read_or_no_answer(text: str) -> None:
     try:
-        has = parse(answer(text))
+        found = parse(answer(text))
     except NoAnswer:
         return
-    assert all(0 <= gpu < MOST_GPUS for gpu in has.gpus)
+    assert all(0 <= gpu < MOST_GPUS for gpu in found.gpus)
 
 
 def program(where: Path, *lines: str) -> str:
@@ -70,15 +76,16 @@ def program(where: Path, *lines: str) -> str:
 
 
 def test_the_program_is_asked(tmp_path: Path) -> None:
-    path = program(tmp_path, 'echo nodes "$1"', "echo component 0", "echo 'gres shard:1(IDX:0)'")
-    assert ask_slurmctld(path, 12) == Allocation(12, 1, (0,), 0)
+    lines = ("job 5_7", "start 99", 'nodes "$1"', "component 0", "'gres shard:1(IDX:0)'")
+    path = program(tmp_path, *(f"echo {line}" for line in lines))
+    assert ask_slurmctld(path, 12) == has(12, 1, (0,), 0)
 
 
 def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
     path = program(
         tmp_path,
         f"if mkdir {tmp_path}/first 2>/dev/null; then echo 'no contact' >&2; exit 1; fi",
-        "printf 'nodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
+        "printf 'job 1\\nstart 9\\nnodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
     )
     assert ask_slurmctld(path, 1).gpus == (3,)
 

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from leased.store.store import Store
-from tests.store.test_store import tenant, used
+from tests.store.test_store import WITHOUT_NAMES, tenant, used
 
 
 def rows(path: Path) -> list[tuple[int, str]]:
@@ -70,7 +70,7 @@ def test_a_damaged_row_is_set_aside(tmp_path: Path) -> None:
 def test_a_file_of_before_has_nobody_parked_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     two_parked(path)
-    change(path, "DROP TABLE parked; PRAGMA user_version = 1003;")
+    change(path, WITHOUT_NAMES + "DROP TABLE parked; PRAGMA user_version = 1003;")
     store = Store(path)
     assert parked(store) == {1: None, 2: None}
     store.save({}, 6, parked={2: "user 0"})

@@ -11,7 +11,7 @@ import pytest
 
 from leased.core.policy import PolicyState
 from leased.store.store import Store
-from tests.store.test_store import tenant, used
+from tests.store.test_store import WITHOUT_NAMES, tenant, used
 
 FAIR = PolicyState("fair", '{"1": {"GPU-x": -5}}')
 
@@ -63,8 +63,7 @@ def test_a_file_of_before_has_none_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     two_open(path).close()
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE remembered")
-        db.execute("PRAGMA user_version = 1002")
+        db.executescript(WITHOUT_NAMES + "DROP TABLE remembered; PRAGMA user_version = 1002;")
     store = Store(path)
     assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
     store.save({}, 6, {2: FAIR})

@@ -68,8 +68,7 @@ def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store, reopened: Re
     db.close_tenant(7, used(8))
     for again in (db, reopened(db)):
         assert lease_ns(again.unsettled()) == [5, 8]
-        found = again.find(7)
-        assert found is not None
+        (found,) = again.find(7)
         assert found.usage == used(8)
         assert lease_ns(again.runs(7)) == [5, 8]
 
@@ -184,8 +183,7 @@ def test_a_file_of_0_1_0_is_taken_over(path: Path) -> None:
         assert (running.job_id, running.opened, running.totals) == (7, 10.0, {})
         assert running.usage == {"GPU-x": Usage(lease_ns=7)}
         assert [(r.run, r.closed, r.lock) for r in db.unsettled()] == [((8, 11.0), 12.0, "on")]
-        written = db.find(9)
-        assert written is not None
+        (written,) = db.find(9)
         assert (written.settled, written.usage) == (14.0, {"GPU-x": Usage(lease_ns=9)})
         assert (db.epoch(), db.settings()) == (99, {("*", "lock"): "on"})
         db.save({}, 100)

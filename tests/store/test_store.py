@@ -46,6 +46,13 @@ INSERT INTO stepds VALUES (12, 34, 7);
 INSERT INTO epochs VALUES (1, 99);
 """
 
+# A file as releases before 1006 had it.
+WITHOUT_NAMES = "DROP INDEX ended_name;" + "".join(
+    f"ALTER TABLE {table} DROP COLUMN {column};"
+    for table in ("tenants", "ended")
+    for column in ("name", "start")
+)
+
 
 def tenant(job_id: int) -> TenantRecord:
     return TenantRecord(job_id, 1000, (UUID,), "tq:5", "auto", {})
@@ -112,8 +119,7 @@ def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk, open_store: OpenSt
     assert "make room on its disk" in store.fault
     # All of it is there for the daemon, and nothing of it for the next one.
     assert [t.job_id for t in store.unsettled()] == [1]
-    found = store.find(2)
-    assert found is not None
+    (found,) = store.find(2)
     assert found.usage == used(4)
     disk.make_room()
     store.flush()

@@ -18,9 +18,14 @@ from leased.base.errors import Refused
 
 
 def register(
-    admin: Path, job_id: int, options: str = "", gpus: list[int] | None = None
+    admin: Path,
+    job_id: int,
+    options: str = "",
+    gpus: list[int] | None = None,
+    name: str = "",
 ) -> dict[str, str]:
-    """Register this process as the job's slurmstepd; returns the environment for its tasks."""
+    """Register this process as the job's slurmstepd; returns the environment for its tasks. name:
+    the job as squeue shows it; "": by its number."""
     answer = ask(
         admin,
         {
@@ -31,6 +36,7 @@ def register(
             "shards": 1,
             "gpus": [0] if gpus is None else gpus,
             "options": options,
+            "job": name or str(job_id),
         },
     )
     env: dict[str, str] = dict(answer["env"])

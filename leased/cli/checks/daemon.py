@@ -11,7 +11,8 @@ from leased import __version__
 from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
-from leased.cli import show_channels
+from leased.base.words import count
+from leased.cli import show_channels, show_usage
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
 
@@ -41,6 +42,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("store", FAULT, store_fault, "see df, and journalctl -u gpu-leased")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
+    yield _usage(status)
     yield from _devices(status)
     if status.get("strays", {}).get("now"):
         words = f"processes use a leased GPU without a lease: {len(status['strays']['now'])}"
@@ -59,6 +61,15 @@ def findings(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("drained", OK, "no device is drained")
+
+
+def _usage(status: Status) -> Finding:
+    """What sacct and report lack of jobs that have ended."""
+    waiting = show_usage.waiting(status)
+    if not waiting:
+        return Finding("usage", OK, "the usage of jobs that have ended is in Slurm's accounting")
+    remedy = "see slurmdbd's log, and chronyc tracking or timedatectl on the hosts of Slurm"
+    return Finding("usage", WARNING, f"usage is not in Slurm's accounting yet: {waiting}", remedy)
 
 
 def _devices(status: Status) -> Iterator[Finding]:
@@ -83,7 +94,7 @@ def _channels(status: Status) -> Finding:
     said = show_channels.lines(status)
     if not said:
         return Finding("time-slices", OK, "no job says that its time slices cannot be set")
-    words = f"the time slices of {len(said)} jobs cannot be set; {said[0]}"
+    words = f"the time slices of {count(len(said), 'job')} cannot be set; {said[0]}"
     return Finding("time-slices", WARNING, words, "see docs/daemon.md, Time slices")
 
 

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from leased.api.client import ask, ask_status
+from leased.base.words import jobs
+from leased.cli.called import Called
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import (
     Subcommand,
@@ -34,27 +36,27 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     answer = ask(path, {"op": "drain", "device": chosen.device})
     warn_unless_stored(answer)
     holders = _await_drained(path, answer["devices"], chosen.timeout if chosen.wait else 0.0)
-    answer["holders"] = holders
+    answer["holders"] = list(holders)
     if holders and chosen.wait:
-        jobs = ", ".join(map(str, holders))
         raise TimeoutError(
-            f"{gpus_of(answer)}: jobs {jobs} still hold it after {chosen.timeout:g} s; "
-            "it stays out of use for others: wait longer, or cancel them"
+            f"{gpus_of(answer)}: job {jobs(list(holders.values()))} still holds it after "
+            f"{chosen.timeout:g} s; it stays out of use for others: wait longer, or cancel the job"
         )
     state = "draining" if holders else "drained"
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: {state}")
     return ExitStatus.DONE
 
 
-def _await_drained(path: Path, indices: list[int], timeout_s: float) -> list[int]:
-    """Jobs that still hold one of these devices, after at most so many seconds."""
+def _await_drained(path: Path, indices: list[int], timeout_s: float) -> dict[int, str]:
+    """Jobs that still hold one of these devices, after at most so many seconds, and their names."""
     end = time.monotonic() + timeout_s
     while True:
-        devices = ask_status(path)["devices"]
-        holders = {job for d in devices if d["index"] in indices for job in d["holders"]}
+        status = ask_status(path)
+        holders = {job for d in status["devices"] if d["index"] in indices for job in d["holders"]}
         left = end - time.monotonic()
         if not holders or left <= 0:
-            return sorted(holders)
+            called = Called(status["tenants"])
+            return {job: called[job] for job in sorted(holders)}
         time.sleep(min(POLL_S, left))
 
 

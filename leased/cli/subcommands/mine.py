@@ -6,13 +6,13 @@ import argparse
 
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, job_number, print_answer
+from leased.cli.subcommand import Subcommand, job_name, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job_id",
-        type=job_number,
+        "job",
+        type=job_name,
         nargs="?",
         metavar="JOB",
         help="show only this job, also after its end",
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
     path = mine.tenant_socket(chosen.socket, chosen.config)
-    answer = mine.ask_mine(path, chosen.job_id)
+    answer = mine.ask_mine(path, chosen.job)
     print_answer(chosen, answer, lambda: mine.text(answer))
     return ExitStatus.DONE
 

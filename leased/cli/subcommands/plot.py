@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the record to draw (default: daemon.record of the configuration)",
     )
     parser.add_argument(
-        "-j", "--jobs", default="", metavar="JOBS", help="draw only these jobs, for example 7,12"
+        "-j", "--jobs", default="", metavar="JOBS", help="draw only these jobs, for example 7,12_3"
     )
     parser.add_argument(
         "-S",

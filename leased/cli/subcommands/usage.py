@@ -6,19 +6,19 @@ import argparse
 
 from leased.api.client import ask
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, job_number, print_answer
+from leased.cli.subcommand import Subcommand, admin_socket, job_name, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", type=job_number, metavar="JOB", help="the job's number; it may have ended"
+        "job", type=job_name, metavar="JOB", help="the job, as squeue shows it; it may have ended"
     )
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
     from leased.cli import show_steps
 
-    answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job_id})
+    answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job})
     print_answer(chosen, answer, lambda: show_steps.usage(answer))
     return ExitStatus.DONE
 
