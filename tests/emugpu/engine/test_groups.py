@@ -148,8 +148,8 @@ def process_of(gpu: EmulatedGpu, pid: int) -> dict[str, int]:
 def test_a_kernel_stops_in_the_middle_and_goes_on(emulated_gpu: EmulatedGpu) -> None:
     code = """
 setup()
-ok(launch("spin", 400_000_000)); ok(launch("spin", 1))
-assert compute().stop() == 0
+ok(launch("spin", 1_000_000_000)); ok(launch("spin", 1))
+say("launched"); wait(); assert compute().stop() == 0
 mark = ok(d.cuEventCreate(0)); ok(d.cuEventRecord(mark, ok(d.cuStreamCreate(1))))
 say("stopped"); wait()
 assert error(d.cuStreamQuery(0)) == "NOT_READY"
@@ -159,15 +159,19 @@ ok(d.cuCtxSynchronize()); ok(d.cuEventQuery(mark))
 say("done"); wait()
 """
     with program(emulated_gpu, GROUPS + code) as one:
+        assert line(one) == "launched"
+        while not process_of(emulated_gpu, one.pid)["busy_ns"]:
+            pass
+        go_on(one)
         assert line(one) == "stopped"
         before = process_of(emulated_gpu, one.pid)["busy_ns"]
         run(emulated_gpu, "setup(); ok(launch('spin', 5_000_000)); ok(d.cuCtxSynchronize())")
-        assert process_of(emulated_gpu, one.pid)["busy_ns"] == before < 400_000_000
+        assert process_of(emulated_gpu, one.pid)["busy_ns"] == before < 1_000_000_000
         stopped = [g for g in emulated_gpu.stats()["groups"] if g["stopped"]]
         assert [(g["pid"], g["engine"], g["stopped"]) for g in stopped] == [(one.pid, "compute", 8)]
         go_on(one)
         assert line(one) == "done"
-        assert process_of(emulated_gpu, one.pid)["busy_ns"] == 400_000_001
+        assert process_of(emulated_gpu, one.pid)["busy_ns"] == 1_000_000_001
         go_on(one)
         finish(one)
 
@@ -202,7 +206,7 @@ if "{direction}" == "in":
 else:
     ok(d.cuMemsetD8(p, 7, size)); ok(d.cuCtxSynchronize())
     ok(d.cuMemcpyDtoHAsync(host, p, size, 0))
-assert group.stop() == 0
+say("copies"); wait(); assert group.stop() == 0
 say("stopped"); wait(); assert group.start() == 0
 ok(d.cuCtxSynchronize())
 out = bytearray(size); ok(d.cuMemcpyDtoH(out, p, size)); assert out.count(7) == size
@@ -213,6 +217,10 @@ assert ctypes.string_at(host, size).count(7) == size
         return int(emulated_gpu.stats()["devices"][0][f"{direction}_bytes"])
 
     with program(emulated_gpu, GROUPS + code) as one:
+        assert line(one) == "copies"
+        while not moved():
+            pass
+        go_on(one)
         assert line(one) == "stopped"
         before = moved()
         assert before < COPIED
@@ -271,6 +279,8 @@ def put():
 handle, mover = put(), ok(d.cuStreamCreate(1))
 ok(launch("fill", at, n, 5)); ok(d.cuCtxSynchronize())
 ok(launch("add", at, n, 1, 60)); ok(launch("add", at, n, 1, 1))
+while ctypes.c_uint32.from_address(int(host)).value != 65:  # 5 and 60: the kernel has begun
+    ok(d.cuMemcpyDtoHAsync(host, at, 4, mover)); ok(d.cuStreamSynchronize(mover))
 assert compute().stop() == 0
 ok(d.cuMemcpyDtoHAsync(host, at, size, mover)); ok(d.cuStreamSynchronize(mover))
 ok(d.cuMemUnmap(at, size)); ok(d.cuMemRelease(handle))
@@ -327,22 +337,22 @@ def test_nothing_stays_of_a_process_that_is_killed_while_stopped(
     emulated_gpu: EmulatedGpu,
 ) -> None:
     code = """
-threading.Thread(target=lambda: d.cuMemcpyDtoH(host, p, 4), daemon=True).start()
-say("stopped"); wait()
+say("stopped"); d.cuMemcpyDtoHAsync(host, p, 4, 0)
 """
     with program(emulated_gpu, GROUPS + STOPPED + code) as one:
         assert line(one) == "stopped"
+        while not any(g["queued"] for g in emulated_gpu.stats()["groups"] if g["engine"] == "out"):
+            pass
         one.kill()
-    after = """
+    run(
+        emulated_gpu,
+        """
 setup()
 while ok(d.cuMemGetInfo())[0] < 250 * MIB: pass
-ok(launch("spin", 1000)); ok(d.cuCtxSynchronize()); say("ran"); wait()
-"""
-    with program(emulated_gpu, after) as two:
-        assert line(two) == "ran"
-        assert {g["pid"] for g in emulated_gpu.stats()["groups"]} == {two.pid}
-        go_on(two)
-        finish(two)
+ok(launch("spin", 1000)); ok(d.cuCtxSynchronize())
+""",
+    )
+    assert one.pid not in {g["pid"] for g in emulated_gpu.stats()["groups"]}
 
 
 def test_a_context_ends_while_it_is_stopped(emulated_gpu: EmulatedGpu) -> None:
