@@ -1,70 +1,133 @@
-"""What the GPU's own time slices do for jobs side by side: `make bench NAME=slices`.
+"""What the GPU's own time slices and stops do for jobs: `make bench NAME=slices`.
 
-On a model whose kernels take four times as long as an H200's; times are given as on the card, in
-ms, and go to build/bench/slices.json. The groups' slices are set as a program sets its own: by a
-library that is loaded before it.
+Times are given as on the card, in ms, on a model whose kernels take four times as long as an
+H200's; those of `handoff_under_long_kernel_ms` are the clock's. To build/bench/slices.json.
 
 `service`: 3.1 ms of work every 20 ms on average, half to one and a half times that, whether the
-last one has ended or not. Alone; beside a job that waits for each of its kernels of 2.2 ms, with
-the slices that the driver makes and with SERVICE_US and BATCH_US; with these beside kernels of
-300 ms. `batch_of_leftover`: what the job beside it gets, of what it gets with the driver's
-slices. `saturating_of_alone`: two jobs with kernels of 2.2 ms, eight of which wait, with slices
-of SATURATING_US, together, of one of them alone. `shares`: the same with slices in the proportion
-that is asked for. `handoff_under_long_kernel_ms`: from the stop of a job in a kernel of 10 s
-until a job that was stopped has run a kernel. `moved_under_stop`: memory of a stopped kernel that
-left the device and came back, while other memory filled the device.
+last one has ended or not. Alone and, as `default`, beside a job that waits for each of its
+kernels of 2.2 ms, both with the driver's slices and without gpu-lease. Then as jobs of gpu-lease,
+after a while: beside the same job, and beside kernels of 300 ms. `batch_of_leftover`: what the
+job beside it gets, of what it gets by default. `saturating_of_alone`: two jobs with kernels of
+2.2 ms, eight of which wait, together, of one of them without gpu-lease. `shares`: such jobs with
+shares. `handoff_under_long_kernel_ms`: from the last work of one job to the first work of the
+next; both have kernels of 10 s and no memory. `moved_under_stop`: two jobs that do not fit
+together have kernels of 2.3 s: the handoffs, how much left the device, and how many words were
+wrong at the end.
+
+With `ARGS=--direct` there is no gpu-lease: a library that is loaded before the programs sets the
+slices. That shows what the emulated GPU does with slices, and ends with the shares.
 """
 
 from __future__ import annotations
 
 import configparser
+import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench import write
-from tests.emugpu.engine.test_groups import FILLS, GROUPS, MOVED_MIB, MOVES
-from tests.emugpu.programs import finish, go_on, line, program, run
-from tests.emugpu.server import BUILD, EmulatedGpu
+from tests.bench.handoff import gaps, moved
+from tests.emugpu.programs import IMPORTS, finish, go_on, line
+from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
+from tests.slurm.leased import Leased
 
-MODEL = "emu-h200-slow"
-MODELS = Path(__file__).resolve().parents[1] / "emugpu" / "models"
+SLOW, ORDINARY = "emu-h200-slow", "emu-h200-small"
 CARD_SLICE_US = 2048  # what time_slice_us of a model stands for
+MIB = 1 << 20
 
 SERVICE_MS, EVERY_MS, REQUESTS = 3.1, 20.0, 250
-BATCH_MS, LONG_MS, SATURATING_MS = 2.2, 300.0, 2.2
-SERVICE_US, BATCH_US, SATURATING_US = 20000, 50, 4000
+BATCH_MS, LONG_MS, SATURATING_MS, HANDOFF_MS = 2.2, 300.0, 2.2, 10_000.0
+SERVICE_US, BATCH_US, SATURATING_US = 20000, 50, 4000  # by hand
 SHARES = (0.1, 0.9)
-SHARES_US = 10000  # the slices of all jobs with a share together
-QUEUED, SATURATED_S, HANDOFFS = 8, 4.0, 9
+SHARES_US = 10000  # by hand: the slices of all jobs with a share together
+QUEUED, WINDOW_S, HANDOFFS, FIRST_HANDOFFS = 8, 5.0, 9, 2
+LEARNS_S = 12.0  # until the daemon has seen what jobs do
+MOVED = 160 * MIB  # of 256
 
-HOLDER = "setup(); ok(launch('spin', 10**13)); say('up')\n"
-NEXT = "setup(); compute().stop(); ok(launch('spin', 1)); say('up')\n"
-BY_TURNS = f"""
-for _ in range({HANDOFFS}):
-    wait(); compute().stop(); say("off"); wait(); compute().start()
+# Kernels of 2.3 s, of which handoffs stop some.
+MOVES = f"""
+import numpy as np
+setup()
+n = {MOVED} // 4; p = ok(d.cuMemAlloc({MOVED})); ok(launch("fill", p, n, os.getpid()))
+ok(d.cuCtxSynchronize()); say("ready"); wait()
+for _ in range(3): ok(launch("add", p, n, 1, 60))
+ok(d.cuCtxSynchronize())
+out = np.zeros(n, dtype=np.uint32); ok(d.cuMemcpyDtoH(out.ctypes.data, p, {MOVED}))
+want = np.arange(n, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(os.getpid() + 180)
+say(int((out != want).sum()))
 """
-WAITS = f"""
-for _ in range({HANDOFFS}):
-    wait(); compute().start(); ok(d.cuCtxSynchronize()); say("ran")
-    compute().stop(); ok(launch("spin", 1)); say("off")
-"""
+
+Process = subprocess.Popen[str]
 
 
 def scale() -> float:
-    """How many times as long as on the card a kernel takes."""
-    text = "[model]\n" + (MODELS / f"{MODEL}.ini").read_text()
+    """How many times as long as on the card a kernel takes on the slow model."""
     model = configparser.ConfigParser()
-    model.read_string(text)
+    text = (ROOT / "tests" / "emugpu" / "models" / f"{SLOW}.ini").read_text()
+    model.read_string("[model]\n" + text)
     return model.getfloat("model", "time_slice_us") / CARD_SLICE_US
 
 
 SCALE = scale()
+
+
+class Job(NamedTuple):
+    """What is asked for it. slice_us: by hand; 0: the driver's. options: of gpu-lease."""
+
+    slice_us: int = 0
+    options: str = ""
+
+
+class Site:
+    """A device and what starts jobs on it. leased: None: they run without gpu-lease."""
+
+    def __init__(self, gpu: EmulatedGpu, leased: Leased | None = None) -> None:
+        self.gpu, self.leased = gpu, leased
+        self.jobs = 0
+
+    @property
+    def learns_s(self) -> float:
+        return LEARNS_S if self.leased else 0.0
+
+    def start(self, job: Job, *command: object) -> Process:
+        """A program in a session of its own, which has said that it is ready."""
+        env, before = os.environ | self.gpu.env, []
+        if self.leased:
+            self.jobs += 1
+            env = self.leased.env
+            before = [sys.executable, "-m", "tests.support.tenant"]
+            before += ["--admin", str(self.leased.admin_socket), "--job", str(self.jobs)]
+            before += ["--options", job.options, "--"]
+        elif job.slice_us:
+            env |= {"LD_PRELOAD": str(BUILD / "libemugpu_groups.so")}
+            env |= {"EMUGPU_SLICE_US": str(job.slice_us)}
+        process = subprocess.Popen(
+            [*before, *map(str, command)],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        if line(process) != "ready":
+            raise RuntimeError(f"{command} did not start")
+        return process
+
+    def batch(self, job: Job, kernel_ms: float, depth: int) -> Process:
+        """Kernels back to back, from now on."""
+        process = self.start(job, BUILD / "turns", "batch", kernel_ms * 1000, depth)
+        go_on(process)
+        return process
 
 
 class Waits(NamedTuple):
@@ -81,110 +144,111 @@ class Beside(NamedTuple):
     batch: float
 
 
-def start(gpu: EmulatedGpu, slice_us: int, *arguments: object) -> subprocess.Popen[str]:
-    """A program of turns.c that is ready. slice_us: of its compute group; 0: the driver's own."""
-    own = {"EMUGPU_SLICE_US": str(slice_us), "LD_PRELOAD": str(BUILD / "libemugpu_groups.so")}
-    process = subprocess.Popen(
-        [str(BUILD / "turns"), *map(str, arguments)],
-        env=os.environ | gpu.env | (own if slice_us else {}),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert line(process) == "ready"
-    return process
+def end(process: Process) -> None:
+    """Of a program that may be in a long kernel."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
-def batch(gpu: EmulatedGpu, slice_us: int, kernel_ms: float, depth: int) -> subprocess.Popen[str]:
-    return start(gpu, slice_us, "batch", kernel_ms * 1000 * SCALE, depth)
-
-
-def rate(job: subprocess.Popen[str]) -> float:
-    """Ends a job; how many kernels a second it ran, as on the card."""
-    go_on(job)
-    kernels, us = map(float, finish(job).split())
-    return kernels / us * 1e6 * SCALE
-
-
-def served(gpu: EmulatedGpu, slice_us: int) -> Waits:
-    one = start(
-        gpu, slice_us, "service", SERVICE_MS * 1000 * SCALE, EVERY_MS * 1000 * SCALE, REQUESTS
-    )
-    go_on(one)
-    waits = sorted(float(us) / 1000 / SCALE for us in finish(one).split())
+def served(site: Site, job: Job) -> Waits:
+    first = round(site.learns_s * 1000 / EVERY_MS / SCALE)
+    wishes = (SERVICE_MS * 1000 * SCALE, EVERY_MS * 1000 * SCALE, first + REQUESTS)
+    process = site.start(job, BUILD / "turns", "service", *wishes)
+    go_on(process)
+    waits = sorted(float(us) / 1000 / SCALE for us in finish(process).split()[first:])
     return Waits(statistics.median(waits), waits[int(len(waits) * 0.99)])
 
 
-def beside(gpu: EmulatedGpu, slices: tuple[int, int], kernel_ms: float) -> Beside:
-    """A service beside a job that waits for each of its kernels. slices: of the two of them."""
-    job = batch(gpu, slices[1], kernel_ms, 1)
-    go_on(job)
-    service = served(gpu, slices[0])
-    return Beside(service, rate(job))
+def beside(site: Site, kernel_ms: float, service: Job, batch: Job) -> Beside:
+    """A service beside a job that waits for each of its kernels."""
+    process = site.batch(batch, kernel_ms * SCALE, 1)
+    waits = served(site, service)
+    go_on(process)
+    kernels, us = map(float, finish(process).split())
+    return Beside(waits, kernels / us * 1e6 * SCALE)
 
 
-def saturated(gpu: EmulatedGpu, slices: Sequence[int]) -> list[float]:
-    """Jobs that each have kernels queued all the time: how many a second each has run."""
-    jobs = [batch(gpu, us, SATURATING_MS, QUEUED) for us in slices]
-    for job in jobs:
-        go_on(job)
-    time.sleep(SATURATED_S)
-    return [rate(job) for job in jobs]
+def saturated(site: Site, jobs: Sequence[Job]) -> list[float]:
+    """Jobs that each have kernels queued all the time: which part of the device each has."""
+
+    def busy() -> list[int]:
+        """By job: those that came last stand first."""
+        there = [p for p in site.gpu.stats()["processes"] if p["alive"]]
+        return [p["busy_ns"] for p in reversed(there)]
+
+    processes = [site.batch(job, SATURATING_MS * SCALE, QUEUED) for job in jobs]
+    time.sleep(site.learns_s)
+    start, before = time.monotonic_ns(), busy()
+    time.sleep(WINDOW_S)
+    took, after = time.monotonic_ns() - start, busy()
+    for process in processes:
+        end(process)
+    return [(b - a) / took for a, b in zip(before, after, strict=True)]
 
 
-def handoff_ms(gpu: EmulatedGpu) -> float:
-    took = []
-    with (
-        program(gpu, GROUPS + HOLDER + BY_TURNS) as holder,
-        program(gpu, GROUPS + NEXT + WAITS) as next_one,
-    ):
-        assert line(holder) == line(next_one) == "up"
-        for _ in range(HANDOFFS):
-            begin = time.monotonic()
-            go_on(holder)
-            assert line(holder) == "off"
-            go_on(next_one)
-            assert line(next_one) == "ran"
-            took.append((time.monotonic() - begin) * 1000 / SCALE)
-            assert line(next_one) == "off"
-            go_on(holder)
-    return statistics.median(took)
+def handoff_ms(site: Site) -> float:
+    """The median time in which the device does nothing at a handoff."""
+    options = Job(options="lock:on,tq:200ms")
+    processes = [site.batch(options, HANDOFF_MS, 1) for _ in range(2)]
+    while len(gaps(site.gpu)) < FIRST_HANDOFFS + HANDOFFS:
+        time.sleep(0.2)
+    for process in processes:
+        end(process)
+    return statistics.median(gaps(site.gpu)[FIRST_HANDOFFS : FIRST_HANDOFFS + HANDOFFS]) * 1000
 
 
-def moved(gpu: EmulatedGpu) -> dict[str, int]:
-    with program(gpu, GROUPS + MOVES) as one:
-        assert line(one) == "away"
-        run(gpu, FILLS + "ok(d.cuCtxSynchronize())")
-        go_on(one)
-        return {"bytes": MOVED_MIB << 20, "wrong": int(finish(one))}
+def moved_under_stop(site: Site) -> dict[str, int]:
+    options = Job(options="memory:swap,lock:on,tq:300ms")
+    pair = [site.start(options, sys.executable, "-c", IMPORTS + MOVES) for _ in range(2)]
+    handoffs, out = len(gaps(site.gpu)), moved(site.gpu)[0]
+    for process in pair:
+        go_on(process)
+    wrong = sum(int(finish(process)) for process in pair)
+    handoffs, out = len(gaps(site.gpu)) - handoffs, moved(site.gpu)[0] - out
+    return {"bytes": out - 2 * MOVED, "wrong": wrong, "handoffs": handoffs}
 
 
-def measure(work: Path) -> dict[str, Any]:
-    with EmulatedGpu(work / "gpu", MODEL) as gpu:
-        alone = served(gpu, 0)
-        made = beside(gpu, (0, 0), BATCH_MS)
-        short = beside(gpu, (SERVICE_US, BATCH_US), BATCH_MS)
-        long = beside(gpu, (SERVICE_US, BATCH_US), LONG_MS)
-        one = saturated(gpu, [SATURATING_US])
-        two = saturated(gpu, [SATURATING_US] * 2)
-        parts = saturated(gpu, [round(SHARES_US * share) for share in SHARES])
-        return {
-            "service": {
-                "alone_p50_ms": alone.p50,
-                "alone_p99_ms": alone.p99,
-                "p50_ms": short.service.p50,
-                "p99_ms": short.service.p99,
-                "batch_of_leftover": short.batch / made.batch,
-                "default_p50_ms": made.service.p50,
-                "default_p99_ms": made.service.p99,
-                "long_kernels_p99_ms": long.service.p99,
-            },
-            "saturating_of_alone": sum(two) / one[0],
-            "shares": {"asked": SHARES, "got": [part / sum(parts) for part in parts]},
-            "handoff_under_long_kernel_ms": handoff_ms(gpu),
-            "moved_under_stop": moved(gpu),
-        }
+@contextmanager
+def shared(work: Path, model: str, with_lease: bool = True) -> Iterator[Site]:
+    """A device of a model, with gpu-leased or without."""
+    with ExitStack() as stack:
+        gpu = stack.enter_context(EmulatedGpu(work / "gpu", model, trace=True))
+        leased = Leased(work / "leased", work / "run", os.environ | gpu.env) if with_lease else None
+        yield Site(gpu, stack.enter_context(leased) if leased else None)
+
+
+def measure(work: Path, direct: bool = False) -> dict[str, Any]:
+    with shared(work / "bare", SLOW, with_lease=False) as site:
+        alone = served(site, Job())
+        default = beside(site, BATCH_MS, Job(), Job())
+        (one,) = saturated(site, [Job()])
+    with shared(work / "slow", SLOW, with_lease=not direct) as site:
+        service, batch = Job(SERVICE_US), Job(BATCH_US)
+        short = beside(site, BATCH_MS, service, batch)
+        long = beside(site, LONG_MS, service, batch)
+        two = saturated(site, [Job(SATURATING_US)] * 2)
+        parts = saturated(
+            site, [Job(round(SHARES_US * part), f"request:{part}") for part in SHARES]
+        )
+    found: dict[str, Any] = {
+        "service": {
+            "alone_p50_ms": alone.p50,
+            "alone_p99_ms": alone.p99,
+            "p50_ms": short.service.p50,
+            "p99_ms": short.service.p99,
+            "batch_of_leftover": short.batch / default.batch,
+            "default_p50_ms": default.service.p50,
+            "default_p99_ms": default.service.p99,
+            "long_kernels_p99_ms": long.service.p99,
+        },
+        "saturating_of_alone": sum(two) / one,
+        "shares": {"asked": SHARES, "got": [part / sum(parts) for part in parts]},
+    }
+    if not direct:
+        with shared(work / "short", ORDINARY) as site:
+            found["handoff_under_long_kernel_ms"] = handoff_ms(site)
+            found["moved_under_stop"] = moved_under_stop(site)
+    return found
 
 
 def urgent() -> None:
@@ -197,8 +261,10 @@ def urgent() -> None:
 
 def main() -> int:
     urgent()
-    for name, value in write("slices", measure).items():
-        print(f"{name}: {value}")
+    direct = sys.argv[1:] == ["--direct"]
+    found = write("slices", lambda work: measure(work, direct))
+    rounded = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 4))
+    print("On the emulated GPU:", json.dumps(rounded))
     return 0
 
 
