@@ -1,6 +1,8 @@
 /* groups.c: for tests: a library that stands between libcuda.so.1 and its ioctl. It notes the
  * channel groups that libcuda makes in this process, and offers the controls of them. A program
- * loads it, and calls groups_watch() before cuInit. */
+ * loads it, and calls groups_watch() before cuInit. With LD_PRELOAD, and EMUGPU_SLICE_US in the
+ * environment, it gives that slice to each compute group of a program that is linked with libcuda.
+ */
 #include "import_table.h"
 #include "rm.h"
 
@@ -22,6 +24,7 @@ static struct object {
 static int n_objects;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __typeof__(&ioctl) next; /* what stood in the import table */
+static uint64_t slice_us;       /* for each compute group; 0: as libcuda sets it */
 
 static void note(int fd, const struct rm_alloc *a)
 {
@@ -43,6 +46,16 @@ static void forget(const struct rm_free *f)
 		}
 }
 
+/* libcuda has set the slice that it wants. */
+static void correct(int fd, const struct rm_control *c)
+{
+	struct rm_control again = *c;
+
+	again.params = (uint64_t)(uintptr_t)&slice_us;
+	if (c->cmd == RM_GROUP_SET_SLICE)
+		(void)next(fd, _IOWR('F', RM_CONTROL, struct rm_control), &again);
+}
+
 static int watch(int fd, unsigned long request, ...)
 {
 	void *argument;
@@ -53,6 +66,8 @@ static int watch(int fd, unsigned long request, ...)
 	argument = va_arg(rest, void *);
 	va_end(rest);
 	result = next(fd, request, argument);
+	if (!result && slice_us && request == _IOWR('F', RM_CONTROL, struct rm_control))
+		correct(fd, argument);
 	pthread_mutex_lock(&lock);
 	if (!result && request == _IOWR('F', RM_ALLOC, struct rm_alloc))
 		note(fd, argument);
@@ -160,4 +175,15 @@ uint32_t groups_turn(int i, int off)
 uint32_t groups_set(int i, uint64_t us)
 {
 	return groups_control(i, RM_GROUP_SET_SLICE, &us, sizeof(us));
+}
+
+__attribute__((constructor)) static void preloaded(void)
+{
+	const char *us = getenv("EMUGPU_SLICE_US");
+
+	if (us) {
+		slice_us = strtoul(us, NULL, 10);
+		if (groups_watch())
+			abort();
+	}
 }

@@ -321,31 +321,29 @@ static bool over(const struct op *op)
  * the operation takes. Returns how much of `ns` has passed. */
 static uint64_t spend(struct engine *engine, struct op *op, uint64_t lost, uint64_t ns, bool last)
 {
-	uint64_t from = engine->until + lost, end = from + ns, now;
+	uint64_t from = engine->until + lost, end = from + ns, seen = from, due;
 	struct timespec t;
 
 	engine->op = op;
-	engine->contended = false;
 	for (;;) {
-		now = now_ns();
 		engine->contended = contended(engine);
-		if (engine->contended && end > from + engine->slice_left)
-			end = from + engine->slice_left;
-		if (!channel_on(op) || over(op))
-			end = now;
-		if (end <= now || (!last && end - now < SLEEP_FROM_NS))
+		due = !channel_on(op) || over(op) ? 0
+		      : engine->contended         ? from + engine->slice_left
+		                                  : end;
+		/* It has run until that was seen. */
+		due = due > seen ? due : seen;
+		end = end < due ? end : due;
+		seen = now_ns();
+		if (end <= seen || (!last && end - seen < SLEEP_FROM_NS))
 			break;
 		t.tv_sec = (time_t)(end / UINT64_C(1000000000));
 		t.tv_nsec = (long)(end % UINT64_C(1000000000));
 		pthread_cond_timedwait(&engine->work, &emulator.lock, &t);
+		seen = now_ns();
 	}
 	engine->op = NULL;
-	if (end < from)
-		end = from;
-	if (end > from + ns)
-		end = from + ns;
-	engine->until = end;
-	return end - from;
+	engine->until = end > from ? end : from;
+	return engine->until - from;
 }
 
 static void trace(const struct context *context, uint64_t start, uint64_t end)

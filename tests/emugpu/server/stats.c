@@ -11,15 +11,17 @@ static void group_json(FILE *out, const char *comma, const struct context *conte
 {
 	static const char *const names[N_GROUPS] = {"compute", "in", "out", "spare"};
 	const struct group *g = &context->groups[engine];
-	uint32_t stopped = 0;
+	uint32_t stopped = 0, queued = 0;
 
-	for (uint32_t i = 0; i < g->n_channels; i++)
+	for (uint32_t i = 0; i < g->n_channels; i++) {
 		stopped += g->channels[i].stopped;
+		queued += g->channels[i].length;
+	}
 	fprintf(out,
 	        "%s{\"pid\": %u, \"device\": %u, \"context\": %llu, \"engine\": \"%s\", "
-	        "\"slice_us\": %llu, \"channels\": %u, \"stopped\": %u}",
+	        "\"slice_us\": %llu, \"channels\": %u, \"stopped\": %u, \"queued\": %u}",
 	        comma, context->process->pid, context->device->index, U(context->id), names[engine],
-	        U(g->slice_us), g->n_channels, stopped);
+	        U(g->slice_us), g->n_channels, stopped, queued);
 }
 
 char *stats_json(void)
