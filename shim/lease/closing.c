@@ -18,8 +18,10 @@
 #define MS INT64_C(1000000)
 #define DRAIN_POLL_NS (MS / 20)
 #define LONG_DRAIN_POLL_NS (MS / 2)
-#define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
-#define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
+#define STOP_AFTER_NS (5 * MS) /* a drain that takes longer is ended by a stop in mid-kernel */
+#define STOP_MOST_NS (40 * MS) /* how long a stop may take */
+#define STUCK_NS (20 * MS)     /* a drain that takes longer may depend on other calls of the job */
+#define STEP_NS (1000 * MS)    /* how long the lease waits for the one call */
 #define ANY_NS (20000 * MS) /* before a call for a busy context is let in, if no revoke says it */
 #define FIRST_PAUSE_NS (1000 * MS) /* before the next one */
 
@@ -128,6 +130,46 @@ static void help_stuck(struct lease *lease, uint64_t passed)
 		allow_step(lease, GATE_STEP_IDLE);
 }
 
+/* -- stops in mid-kernel ------------------------------------------------------------ */
+
+/* The stop has failed, or takes too long: the work is waited for. */
+static void give_up_stop(struct lease *lease)
+{
+	lease->closing.stop_failed = true;
+	lease->port->stops->end();
+}
+
+static void advance_stop(struct lease *lease)
+{
+	const struct lease_stops *stops = lease->port->stops;
+	enum stop_phase phase = stops->phase();
+
+	if (phase == STOP_IS && lease->port->gate->empty())
+		lease->stopped = stops->movable();
+	if (lease->stopped)
+		return;
+	if (phase == STOP_FAILED || passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS)
+		give_up_stop(lease);
+}
+
+/* Work that has not finished soon is stopped in mid-kernel, so that nobody waits for a kernel,
+ * however long it is. Returns true once it stands still. */
+static bool stop_work(struct lease *lease, uint64_t passed)
+{
+	struct lease_closing *closing = &lease->closing;
+
+	if (lease->stopped || closing->stop_failed || closing->reopens || closing->step)
+		return lease->stopped;
+	if (closing->stops) {
+		advance_stop(lease);
+	} else if (passed >= STOP_AFTER_NS && lease->port->stops->able()) {
+		lease->port->stops->begin();
+		closing->stops = true;
+		closing->stop_from = lease->port->now();
+	}
+	return lease->stopped;
+}
+
 static void release(struct lease *lease, uint64_t drain_ns)
 {
 	struct link_sample moved = lease->port->mover->link_sample();
@@ -135,7 +177,8 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = lease->epoch,
 	    .reason = lease->closing.reason,
-	    .flags = lease->port->waiting() ? GL_RELEASED_WANTS : 0,
+	    .flags = (lease_wants(lease) ? GL_RELEASED_WANTS : 0) |
+	             (lease->stopped ? GL_RELEASED_STOPPED : 0),
 	    .drain_ns = drain_ns,
 	    .prefetch_bytes = moved.bytes,
 	    .prefetch_ns = moved.ns,
@@ -145,16 +188,16 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	lease->epoch = 0;
 	waiters_gone(lease);
 	lease->port->send_memory();
-	lease->requested = released.flags;
+	lease->requested = released.flags & GL_RELEASED_WANTS;
 	if (lease->requested)
 		waiters_end_pause(lease);
 	lease->port->send(&released, sizeof(released));
 }
 
-/* Nobody is inside and no work is in flight. */
+/* Nobody is inside, and no work is in flight or all of it is stopped. */
 static void finish(struct lease *lease, uint64_t drain_ns)
 {
-	if (!lease->closing.drained)
+	if (!lease->closing.drained && !lease->stopped)
 		lease->port->quiet->now();
 	lease->closing.drained = true;
 	if (lease->closing.reopens) {
@@ -176,8 +219,8 @@ void closing_advance(struct lease *lease)
 	passed = passed_ns(lease, closing->since);
 	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
-	if (!closing->drained && !poll_finished(lease)) {
-		if (passed > STUCK_NS)
+	if (!closing->drained && !stop_work(lease, passed) && !poll_finished(lease)) {
+		if (passed > STUCK_NS && (!closing->stops || closing->stop_failed))
 			help_stuck(lease, passed);
 	} else if (closing->step) { /* the call may have come after poll_finished(): check again */
 		closing_withdraw_step(lease);

@@ -4,7 +4,9 @@
 
 #include "lease/lease.h"
 
-/* Enters OPEN and opens the gate. */
+/* Work that is stopped in mid-kernel goes on. */
+void waiters_end_stop(struct lease *lease);
+/* Enters OPEN and opens the gate. Stopped work goes on. */
 void waiters_open(struct lease *lease);
 /* lease->grant tells anew whether another job waits. */
 void waiters_update(struct lease *lease);
