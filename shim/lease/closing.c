@@ -32,6 +32,8 @@ static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 
 void closing_begin(struct lease *lease, enum gl_release_reason reason)
 {
+	if (lease->stop == LEASE_STOPPING)
+		waiters_end_stop(lease);
 	lease->port->gate->shut();
 	lease->port->gate->step(GATE_STEP_NONE);
 	lease->port->mover->stop();
@@ -132,42 +134,39 @@ static void help_stuck(struct lease *lease, uint64_t passed)
 
 /* -- stops in mid-kernel ------------------------------------------------------------ */
 
-/* The stop has failed, or takes too long: the work is waited for. */
-static void give_up_stop(struct lease *lease)
-{
-	lease->closing.stop_failed = true;
-	lease->port->stops->end();
-}
-
 static void advance_stop(struct lease *lease)
 {
 	const struct lease_stops *stops = lease->port->stops;
 	enum stop_phase phase = stops->phase();
 
-	if (phase == STOP_IS && lease->port->gate->empty())
-		lease->stopped = stops->movable();
-	if (lease->stopped)
+	if (phase == STOP_IS && lease->port->gate->empty() && stops->movable()) {
+		lease->stop = LEASE_STOPPED;
 		return;
-	if (phase == STOP_FAILED || passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS)
-		give_up_stop(lease);
+	}
+	if (phase == STOP_IS || phase == STOP_ASKED)
+		lease->closing.stop_failed =
+		    passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS;
+	else
+		lease->closing.stop_failed = true;
+	if (lease->closing.stop_failed)
+		waiters_end_stop(lease);
 }
 
 /* Work that has not finished soon is stopped in mid-kernel, so that nobody waits for a kernel,
  * however long it is. Returns true once it stands still. */
 static bool stop_work(struct lease *lease, uint64_t passed)
 {
-	struct lease_closing *closing = &lease->closing;
+	const struct lease_closing *closing = &lease->closing;
 
-	if (lease->stopped || closing->stop_failed || closing->reopens || closing->step)
-		return lease->stopped;
-	if (closing->stops) {
+	if (lease->stop == LEASE_STOPPING) {
 		advance_stop(lease);
-	} else if (passed >= STOP_AFTER_NS && lease->port->stops->able()) {
+	} else if (lease->stop == LEASE_RUNS && !closing->stop_failed && !closing->reopens &&
+	           !closing->step && passed >= STOP_AFTER_NS && lease->port->stops->able()) {
 		lease->port->stops->begin();
-		closing->stops = true;
-		closing->stop_from = lease->port->now();
+		lease->stop = LEASE_STOPPING;
+		lease->closing.stop_from = lease->port->now();
 	}
-	return lease->stopped;
+	return lease->stop == LEASE_STOPPED;
 }
 
 static void release(struct lease *lease, uint64_t drain_ns)
@@ -177,8 +176,8 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = lease->epoch,
 	    .reason = lease->closing.reason,
-	    .flags = (lease_wants(lease) ? GL_RELEASED_WANTS : 0) |
-	             (lease->stopped ? GL_RELEASED_STOPPED : 0),
+	    .flags = (waiters_want(lease) ? GL_RELEASED_WANTS : 0) |
+	             (lease->stop == LEASE_STOPPED ? GL_RELEASED_STOPPED : 0),
 	    .drain_ns = drain_ns,
 	    .prefetch_bytes = moved.bytes,
 	    .prefetch_ns = moved.ns,
@@ -197,7 +196,9 @@ static void release(struct lease *lease, uint64_t drain_ns)
 /* Nobody is inside, and no work is in flight or all of it is stopped. */
 static void finish(struct lease *lease, uint64_t drain_ns)
 {
-	if (!lease->closing.drained && !lease->stopped)
+	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
+		waiters_end_stop(lease);
+	if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
 		lease->port->quiet->now();
 	lease->closing.drained = true;
 	if (lease->closing.reopens) {
@@ -220,7 +221,7 @@ void closing_advance(struct lease *lease)
 	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
 	if (!closing->drained && !stop_work(lease, passed) && !poll_finished(lease)) {
-		if (passed > STUCK_NS && (!closing->stops || closing->stop_failed))
+		if (passed > STUCK_NS && lease->stop == LEASE_RUNS)
 			help_stuck(lease, passed);
 	} else if (closing->step) { /* the call may have come after poll_finished(): check again */
 		closing_withdraw_step(lease);

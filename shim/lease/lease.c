@@ -26,14 +26,9 @@ void lease_end(struct lease *lease)
 
 void lease_hello(struct lease *lease, struct gl_hello *hello)
 {
-	lease->requested = lease->phase == LEASE_NONE && lease_wants(lease);
+	lease->requested = lease->phase == LEASE_NONE && waiters_want(lease);
 	hello->held_epoch = lease->epoch;
 	hello->flags = lease->requested ? GL_HELLO_WANTS : 0;
-}
-
-bool lease_wants(const struct lease *lease)
-{
-	return lease->stopped || lease->port->waiting() > 0;
 }
 
 /* MEMORY goes before REQUEST, so that the daemon knows how much a grant would bring to the device.
@@ -42,7 +37,7 @@ void lease_ask(struct lease *lease)
 {
 	struct gl_header request = message_header(GL_REQUEST, sizeof(request));
 
-	if (lease->phase != LEASE_NONE || lease->requested || !lease_wants(lease))
+	if (lease->phase != LEASE_NONE || lease->requested || !waiters_want(lease))
 		return;
 	waiters_end_pause(lease);
 	lease->port->send_memory();
@@ -234,13 +229,13 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_EVICT:
 		if (lease->phase == LEASE_NONE) {
-			lease->left = lease->stopped;
+			lease->left = lease->stop == LEASE_STOPPED;
 			mover->evict(&m->amounts);
 		}
 		break;
 	case GL_LEAVE:
 		if (lease->phase == LEASE_NONE) {
-			lease->left = lease->stopped;
+			lease->left = lease->stop == LEASE_STOPPED;
 			mover->evict_all();
 		}
 		break;
@@ -265,7 +260,7 @@ void lease_take(struct lease *lease, const void *message)
  * for the tasks, and reopened; one in CLOSING does them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
-	if (lease->phase == LEASE_NONE && !lease->stopped) {
+	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED) {
 		lease->port->quiet->now();
 	} else if (lease->phase == LEASE_OPEN) {
 		closing_begin(lease, GL_RELEASE_REVOKED);
@@ -324,7 +319,7 @@ int64_t lease_pause_ns(const struct lease *lease)
 	case LEASE_OPEN:
 		break;
 	}
-	if (lease->port->quiet->wanted() && !lease->stopped)
+	if (lease->port->quiet->wanted() && lease->stop != LEASE_STOPPED)
 		return 0; /* the tasks came while memory was being restored */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();

@@ -60,11 +60,17 @@ void waiters_end_rest(struct lease *lease)
 	lease->idle_since = lease->rests_since = 0;
 }
 
+bool waiters_want(const struct lease *lease)
+{
+	return lease->stop == LEASE_STOPPED || lease->port->waiting() > 0;
+}
+
 void waiters_end_stop(struct lease *lease)
 {
-	if (lease->stopped)
+	if (lease->stop != LEASE_RUNS)
 		lease->port->stops->end();
-	lease->stopped = lease->left = false;
+	lease->stop = LEASE_RUNS;
+	lease->left = false;
 }
 
 void waiters_open(struct lease *lease)
