@@ -45,7 +45,8 @@ class Released:
 
     idle: the client released by itself, as it was idle. drain_ns: how long the work took to finish.
     prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
-    threads wait at the gate again.
+    threads wait at the gate again, or stopped: its work is stopped in mid-kernel, and goes on with
+    the next lease.
     """
 
     epoch: int
@@ -54,6 +55,7 @@ class Released:
     prefetch_bytes: int
     prefetch_ns: int
     wants: bool = False
+    stopped: bool = False
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def _released(m: Any) -> Message:
     return Released(
         *(int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)),
         wants=bool(m.flags & lib.GL_RELEASED_WANTS),
+        stopped=bool(m.flags & lib.GL_RELEASED_STOPPED),
     )
 
 

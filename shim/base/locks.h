@@ -53,7 +53,9 @@
 	/* waiting.c: threads that wait for the client thread */                                   \
 	RANK(LOCK_WAITING, "waiting")                                                              \
 	/* tenant.c: what the daemon has said of the job */                                        \
-	RANK(LOCK_TENANT, "tenant")
+	RANK(LOCK_TENANT, "tenant")                                                                \
+	/* channels/groups.c: the driver's library calls it with locks of its own held */          \
+	RANK(LOCK_CHANNELS, "channels")
 
 enum lock_rank {
 #define LOCK_NUMBER(rank, name) rank,

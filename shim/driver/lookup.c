@@ -137,6 +137,12 @@ static struct library *library_of(const char *function)
 	return function[0] == 'n' ? &nvml : &driver;
 }
 
+static void tell_loaded(const struct library *library, void *handle)
+{
+	if (library == &driver)
+		for_each_watch(driver_watches, watch) (*watch)(handle);
+}
+
 /* The handle of the library, of the copy that the program has loaded if there is one, in whatever
  * scope. With `load` it is loaded otherwise; else the result is NULL. */
 static void *library_handle(struct library *library, bool load)
@@ -148,8 +154,10 @@ static void *library_handle(struct library *library, bool load)
 		handle = real_dlopen(library->name, RTLD_LAZY | RTLD_NOLOAD);
 		if (!handle && load)
 			handle = real_dlopen(library->name, RTLD_LAZY);
-		if (handle)
+		if (handle) {
+			tell_loaded(library, handle);
 			atomic_store(&library->handle, handle);
+		}
 	}
 	return handle;
 }
@@ -188,4 +196,26 @@ bool hook_is_of_driver(enum hook hook)
 void *library_loaded(const char *name)
 {
 	return library_handle(library_of(name), false);
+}
+
+static int find_driver(struct dl_phdr_info *info, size_t size, void *found)
+{
+	const char *name = info->dlpi_name;
+
+	(void)size;
+	for (const char *c = name; *c; c++)
+		if (*c == '/')
+			name = c + 1;
+	*(bool *)found |= same(name, driver.name);
+	return *(bool *)found;
+}
+
+/* A program that is linked with the library may call it before it calls a function of ours. */
+__attribute__((constructor)) static void look_for_driver(void)
+{
+	bool found = false;
+
+	dl_iterate_phdr(find_driver, &found);
+	if (found)
+		library_handle(&driver, false);
 }

@@ -6,6 +6,7 @@
 #define GPU_LEASE_LOOKUP_H
 
 #include "base/compiler.h"
+#include "base/watch.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -56,6 +57,11 @@ static inline void *real_hook(enum hook hook)
 			atomic_store_explicit(&found, real_symbol(#name), memory_order_release);   \
 		(__typeof__(&name))atomic_load_explicit(&found, memory_order_acquire);             \
 	})
+
+/* Called once, when the driver's library is loaded and before the program can call it through us:
+ * handle as dlopen() returns it. The loader's lock may be held. */
+WATCH_LIST(driver_watches, void(void *handle));
+#define DRIVER_WATCH(loaded) WATCH(driver_watches, loaded)
 
 /* The handle of the library that has functions of such a name, if the program has loaded it; else
  * NULL. */

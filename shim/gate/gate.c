@@ -14,6 +14,7 @@
 
 atomic_int gate_state;
 atomic_int gate_memory;
+static atomic_bool stopped;                   /* work is stopped in mid-kernel */
 static atomic_int step;                       /* enum gate_step */
 static _Atomic(const struct pace *) pace_now; /* decides who passes a bounded gate */
 
@@ -161,6 +162,42 @@ CUresult gate_enter_for_memory(void)
 	return enter_if_memory_here(slot) ? CUDA_SUCCESS : wait_for_memory(slot);
 }
 
+static bool goes_on(void)
+{
+	return !atomic_load(&stopped);
+}
+
+/* Waits until work goes on. The thread is not cancelled meanwhile. */
+static CUresult wait_while_stopped(struct thread_slot *slot)
+{
+	int saved_errno = errno, cancel;
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	while (!result && !goes_on()) {
+		gate_return(slot);
+		result = wait_until(WAIT_GATE, goes_on);
+		go_inside(slot);
+	}
+	pthread_setcancelstate(cancel, &cancel);
+	if (result)
+		gate_return(slot);
+	errno = saved_errno;
+	return result;
+}
+
+CUresult gate_enter_unless_stopped(void)
+{
+	struct thread_slot *slot = slot_of_thread();
+
+	if (!slot)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (enter_nested(slot))
+		return CUDA_SUCCESS;
+	go_inside(slot);
+	return goes_on() ? CUDA_SUCCESS : wait_while_stopped(slot);
+}
+
 static void count_pass(struct thread_slot *slot)
 {
 	slot->credit -= slot->credit > 0;
@@ -273,9 +310,25 @@ void gate_shut(void)
 	gate_barrier();
 }
 
+void gate_stop(void)
+{
+	atomic_store(&stopped, true);
+	gate_barrier();
+}
+
+/* What goes on may change memory, as if it had been submitted now. */
+void gate_resume(void)
+{
+	if (!atomic_exchange(&stopped, false))
+		return;
+	slots_note_resume();
+	waiting_wake_all();
+}
+
 /* The child has no lease. */
 static void in_child(void)
 {
+	atomic_store(&stopped, false);
 	atomic_store(&gate_state, GATE_CLOSED);
 	atomic_store(&step, GATE_STEP_NONE);
 	atomic_store(&gate_memory, GATE_MEMORY_STAYS);

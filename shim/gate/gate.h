@@ -41,7 +41,10 @@ CUresult gate_enter(CUstream stream);
 /* Enters to use addresses of device memory without submitting work. Waits while swapped memory is
  * away. */
 CUresult gate_enter_for_memory(void);
-/* Leaves after either has succeeded. */
+/* Enters to call a function of the driver that may wait for submitted work with the driver's locks
+ * held. Needs no lease; waits while work is stopped in mid-kernel. */
+CUresult gate_enter_unless_stopped(void);
+/* Leaves after one of them has succeeded. */
 void gate_leave(void);
 /* Waits until the gate is not shut or lets this thread's call in; with `memory`, until no swapped
  * memory is away. */
@@ -61,6 +64,9 @@ void gate_shut(void);
 void gate_step(enum gate_step which);
 /* Is a step allowed that no call has taken so far? */
 bool gate_step_pending(void);
+/* Work is about to be stopped in mid-kernel, or goes on. */
+void gate_stop(void);
+void gate_resume(void);
 
 /* -- the fast path ----------------------------------------------------------------- */
 

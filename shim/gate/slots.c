@@ -11,6 +11,7 @@
 __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 
 static _Atomic(struct thread_slot *) slots;
+static atomic_ulong resumes;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t slot_key;
 static bool has_key; /* else the program has all keys, and slots of ended threads stay used */
@@ -92,9 +93,14 @@ bool gate_empty(void)
 	return true;
 }
 
+void slots_note_resume(void)
+{
+	atomic_fetch_add(&resumes, 1);
+}
+
 unsigned long gate_calls(void)
 {
-	unsigned long calls = 0;
+	unsigned long calls = atomic_load(&resumes);
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
@@ -106,7 +112,7 @@ unsigned long gate_calls(void)
 
 unsigned long gate_submitted(void)
 {
-	unsigned long calls = 0;
+	unsigned long calls = atomic_load(&resumes);
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
 		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);

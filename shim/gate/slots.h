@@ -37,5 +37,7 @@ bool gate_empty(void);
 unsigned long gate_calls(void);
 /* The same without those that are inside; exact while the gate is shut and empty. */
 unsigned long gate_submitted(void);
+/* Stopped work goes on, which both count as a submission: it may change memory. */
+void slots_note_resume(void);
 
 #endif

@@ -2,6 +2,7 @@
  * program knows by a handle are in arrays.c. */
 #include "base/compiler.h"
 #include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kinds.h"
 #include "memory/limit.h"
 #include "memory/pools.h"
@@ -72,22 +73,34 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned in
 	return memory_note(result, result ? 0 : *pointer, size, device, &managed_memory);
 }
 
+static CUresult free_range(CUdeviceptr pointer, const struct memory_range *range)
+{
+	if (range->pool)
+		pool_change(range->pool, -(int64_t)range->size, 0);
+	return range->kind->free(pointer, range, true);
+}
+
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	__typeof__(&cuMemFree_v2) real = DRIVER(cuMemFree_v2);
 	struct memory_range range;
+	CUresult result;
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
+	result = gate_enter_unless_stopped();
+	if (result)
+		return result;
 	/* The range is removed before the memory is freed, since another thread may be given the
 	 * same address at once. */
 	if (memory_find(pointer, &range) && range.freed)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!memory_remove(pointer, &range))
-		return real(pointer);
-	if (range.pool)
-		pool_change(range.pool, -(int64_t)range.size, 0);
-	return range.kind->free(pointer, &range, true);
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (!memory_remove(pointer, &range))
+		result = real(pointer);
+	else
+		result = free_range(pointer, &range);
+	gate_leave();
+	return result;
 }
 
 /* -- the 32-bit forms of CUDA 3: the driver allocates, as it must choose the address ---- */

@@ -2,6 +2,7 @@
  * counted. It is entered by its handle, with the size that its descriptor gives. */
 #include "base/compiler.h"
 #include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kinds.h"
 #include "memory/limit.h"
 #include "memory/ranges.h"
@@ -89,10 +90,16 @@ CREATE(cuMipmappedArrayCreate, CUmipmappedArray, WITH_LEVELS(array_bytes(d), lev
 	EXPORT CUresult name(type handle)                                                          \
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
+		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = gate_enter_unless_stopped();                                              \
+		if (result)                                                                        \
+			return result;                                                             \
 		memory_remove((CUdeviceptr)handle, NULL);                                          \
-		return real(handle);                                                               \
+		result = real(handle);                                                             \
+		gate_leave();                                                                      \
+		return result;                                                                     \
 	}
 
 DESTROY(cuArrayDestroy, CUarray)

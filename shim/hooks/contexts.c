@@ -5,6 +5,7 @@
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/shortage.h"
 #include "memory/swap/peers.h"
 
@@ -102,9 +103,13 @@ static CUresult release_primary(CUresult (*real)(CUdevice), CUdevice device, boo
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = gate_enter_unless_stopped();                                              \
+		if (result)                                                                        \
+			return result;                                                             \
 		lock_take(&primary_lock);                                                          \
 		result = release_primary(real, device, reset);                                     \
 		lock_give(&primary_lock);                                                          \
+		gate_leave();                                                                      \
 		return result;                                                                     \
 	}
 
@@ -143,10 +148,15 @@ CREATE(cuCtxCreate_v4,
 
 static CUresult end_context(CUresult (*real)(CUcontext), CUcontext context)
 {
-	struct context_entry entry = context_remove_begin(context);
-	CUresult result = real(context);
+	CUresult result = gate_enter_unless_stopped();
+	struct context_entry entry;
 
+	if (result)
+		return result;
+	entry = context_remove_begin(context);
+	result = real(context);
 	context_remove_end(context, &entry, !result);
+	gate_leave();
 	return result;
 }
 

@@ -18,7 +18,7 @@
 
 #include "base/compiler.h"
 #include "driver/lookup.h"
-#include "hooks/slots.h"
+#include "driver/slots.h"
 
 #include <errno.h>
 #include <link.h>

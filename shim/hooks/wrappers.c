@@ -79,6 +79,20 @@
 		result = keep;                                                                     \
 		return result ? result : real arguments;                                           \
 	}
+#define HELD(name, parameters, arguments)                                                          \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		CUresult result;                                                                   \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = gate_enter_unless_stopped();                                              \
+		if (result)                                                                        \
+			return result;                                                             \
+		result = real arguments;                                                           \
+		gate_leave();                                                                      \
+		return result;                                                                     \
+	}
 #define OWN(name)
 #define OWN2(name, suffix)
 #define NVML(name)

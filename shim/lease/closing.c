@@ -18,8 +18,10 @@
 #define MS INT64_C(1000000)
 #define DRAIN_POLL_NS (MS / 20)
 #define LONG_DRAIN_POLL_NS (MS / 2)
-#define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
-#define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
+#define STOP_AFTER_NS (5 * MS) /* a drain that takes longer is ended by a stop in mid-kernel */
+#define STOP_MOST_NS (40 * MS) /* how long a stop may take */
+#define STUCK_NS (20 * MS)     /* a drain that takes longer may depend on other calls of the job */
+#define STEP_NS (1000 * MS)    /* how long the lease waits for the one call */
 #define ANY_NS (20000 * MS) /* before a call for a busy context is let in, if no revoke says it */
 #define FIRST_PAUSE_NS (1000 * MS) /* before the next one */
 
@@ -30,6 +32,8 @@ static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 
 void closing_begin(struct lease *lease, enum gl_release_reason reason)
 {
+	if (lease->stop == LEASE_STOPPING)
+		waiters_end_stop(lease);
 	lease->port->gate->shut();
 	lease->port->gate->step(GATE_STEP_NONE);
 	lease->port->mover->stop();
@@ -128,6 +132,43 @@ static void help_stuck(struct lease *lease, uint64_t passed)
 		allow_step(lease, GATE_STEP_IDLE);
 }
 
+/* -- stops in mid-kernel ------------------------------------------------------------ */
+
+static void advance_stop(struct lease *lease)
+{
+	const struct lease_stops *stops = lease->port->stops;
+	enum stop_phase phase = stops->phase();
+
+	if (phase == STOP_IS && lease->port->gate->empty() && stops->movable()) {
+		lease->stop = LEASE_STOPPED;
+		return;
+	}
+	if (phase == STOP_IS || phase == STOP_ASKED)
+		lease->closing.stop_failed =
+		    passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS;
+	else
+		lease->closing.stop_failed = true;
+	if (lease->closing.stop_failed)
+		waiters_end_stop(lease);
+}
+
+/* Work that has not finished soon is stopped in mid-kernel, so that nobody waits for a kernel,
+ * however long it is. Returns true once it stands still. */
+static bool stop_work(struct lease *lease, uint64_t passed)
+{
+	const struct lease_closing *closing = &lease->closing;
+
+	if (lease->stop == LEASE_STOPPING) {
+		advance_stop(lease);
+	} else if (lease->stop == LEASE_RUNS && !closing->stop_failed && !closing->reopens &&
+	           !closing->step && passed >= STOP_AFTER_NS && lease->port->stops->able()) {
+		lease->port->stops->begin();
+		lease->stop = LEASE_STOPPING;
+		lease->closing.stop_from = lease->port->now();
+	}
+	return lease->stop == LEASE_STOPPED;
+}
+
 static void release(struct lease *lease, uint64_t drain_ns)
 {
 	struct link_sample moved = lease->port->mover->link_sample();
@@ -135,7 +176,8 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = lease->epoch,
 	    .reason = lease->closing.reason,
-	    .flags = lease->port->waiting() ? GL_RELEASED_WANTS : 0,
+	    .flags = (waiters_want(lease) ? GL_RELEASED_WANTS : 0) |
+	             (lease->stop == LEASE_STOPPED ? GL_RELEASED_STOPPED : 0),
 	    .drain_ns = drain_ns,
 	    .prefetch_bytes = moved.bytes,
 	    .prefetch_ns = moved.ns,
@@ -145,16 +187,18 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	lease->epoch = 0;
 	waiters_gone(lease);
 	lease->port->send_memory();
-	lease->requested = released.flags;
+	lease->requested = released.flags & GL_RELEASED_WANTS;
 	if (lease->requested)
 		waiters_end_pause(lease);
 	lease->port->send(&released, sizeof(released));
 }
 
-/* Nobody is inside and no work is in flight. */
+/* Nobody is inside, and no work is in flight or all of it is stopped. */
 static void finish(struct lease *lease, uint64_t drain_ns)
 {
-	if (!lease->closing.drained)
+	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
+		waiters_end_stop(lease);
+	if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
 		lease->port->quiet->now();
 	lease->closing.drained = true;
 	if (lease->closing.reopens) {
@@ -176,8 +220,8 @@ void closing_advance(struct lease *lease)
 	passed = passed_ns(lease, closing->since);
 	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
-	if (!closing->drained && !poll_finished(lease)) {
-		if (passed > STUCK_NS)
+	if (!closing->drained && !stop_work(lease, passed) && !poll_finished(lease)) {
+		if (passed > STUCK_NS && lease->stop == LEASE_RUNS)
 			help_stuck(lease, passed);
 	} else if (closing->step) { /* the call may have come after poll_finished(): check again */
 		closing_withdraw_step(lease);

@@ -13,6 +13,9 @@ void lease_begin(struct lease *lease, const struct lease_port *port)
 void lease_end(struct lease *lease)
 {
 	lease->phase = LEASE_ENDED;
+	/* Without its memory stopped work would fault; it stands until the process ends. */
+	if (!lease->left)
+		waiters_end_stop(lease);
 	lease->port->gate->shut();
 	lease->port->gate->step(GATE_STEP_NONE);
 	waiters_gone(lease);
@@ -23,7 +26,7 @@ void lease_end(struct lease *lease)
 
 void lease_hello(struct lease *lease, struct gl_hello *hello)
 {
-	lease->requested = lease->phase == LEASE_NONE && lease->port->waiting() > 0;
+	lease->requested = lease->phase == LEASE_NONE && waiters_want(lease);
 	hello->held_epoch = lease->epoch;
 	hello->flags = lease->requested ? GL_HELLO_WANTS : 0;
 }
@@ -34,7 +37,7 @@ void lease_ask(struct lease *lease)
 {
 	struct gl_header request = message_header(GL_REQUEST, sizeof(request));
 
-	if (lease->phase != LEASE_NONE || lease->requested || !lease->port->waiting())
+	if (lease->phase != LEASE_NONE || lease->requested || !waiters_want(lease))
 		return;
 	waiters_end_pause(lease);
 	lease->port->send_memory();
@@ -98,6 +101,7 @@ static void advance_restoring(struct lease *lease)
 	if (!lease->port->mover->restore_finished())
 		return;
 	if (lease->for_step) {
+		waiters_end_stop(lease);
 		closing_begin_step(lease);
 		return;
 	}
@@ -224,12 +228,16 @@ void lease_take(struct lease *lease, const void *message)
 		take_step(lease, m->step.epoch);
 		break;
 	case GL_EVICT:
-		if (lease->phase == LEASE_NONE)
+		if (lease->phase == LEASE_NONE) {
+			lease->left = lease->stop == LEASE_STOPPED;
 			mover->evict(&m->amounts);
+		}
 		break;
 	case GL_LEAVE:
-		if (lease->phase == LEASE_NONE)
+		if (lease->phase == LEASE_NONE) {
+			lease->left = lease->stop == LEASE_STOPPED;
 			mover->evict_all();
+		}
 		break;
 	case GL_PRELOAD:
 		if (lease->phase == LEASE_NONE)
@@ -252,7 +260,7 @@ void lease_take(struct lease *lease, const void *message)
  * for the tasks, and reopened; one in CLOSING does them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
-	if (lease->phase == LEASE_NONE) {
+	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED) {
 		lease->port->quiet->now();
 	} else if (lease->phase == LEASE_OPEN) {
 		closing_begin(lease, GL_RELEASE_REVOKED);
@@ -311,7 +319,7 @@ int64_t lease_pause_ns(const struct lease *lease)
 	case LEASE_OPEN:
 		break;
 	}
-	if (lease->port->quiet->wanted())
+	if (lease->port->quiet->wanted() && lease->stop != LEASE_STOPPED)
 		return 0; /* the tasks came while memory was being restored */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();

@@ -29,6 +29,12 @@ enum lease_phase {
 	LEASE_ENDED    /* this process will get no lease any more */
 };
 
+enum lease_stop {
+	LEASE_RUNS,     /* nothing is stopped */
+	LEASE_STOPPING, /* a stop has been asked for, in CLOSING */
+	LEASE_STOPPED   /* the work stands still, until the next lease is open */
+};
+
 /* Times are of the monotonic clock, in ns. */
 struct lease_closing {
 	enum gl_release_reason reason;
@@ -38,6 +44,8 @@ struct lease_closing {
 	bool step;          /* one call may enter, or has entered */
 	bool drained;       /* the work has finished: memory may be evicted once nobody is inside */
 	bool reopens;       /* the gate is shut for quiet tasks only */
+	bool stop_failed;   /* a stop has failed: the work is waited for */
+	uint64_t stop_from; /* when it was asked for */
 	bool any_step;      /* the one call may be for a busy context */
 	uint64_t any_at;    /* ns after `since`: when a call for a busy context is let in next */
 	uint64_t any_pause; /* ns from then until the one after it */
@@ -49,6 +57,8 @@ struct lease {
 	uint64_t epoch;        /* of the lease; 0 in NONE */
 	bool requested;        /* REQUEST has been sent, and no GRANT has come */
 	struct gl_grant grant; /* the last GRANT or RESTORE, with what CONTENDED has changed */
+	enum lease_stop stop;  /* of the work in mid-kernel */
+	bool left;             /* ... and memory that it uses was told to leave */
 	bool for_step;         /* in RESTORING: the lease is for one call */
 	struct lease_closing closing;
 	bool moving;        /* memory was being moved at the last step */
@@ -71,7 +81,7 @@ void lease_begin(struct lease *lease, const struct lease_port *port);
 void lease_end(struct lease *lease);
 /* Fills in held_epoch and flags of a HELLO. */
 void lease_hello(struct lease *lease, struct gl_hello *hello);
-/* Sends REQUEST, if threads wait at the gate and none has been sent. */
+/* Sends REQUEST, if it wants one and none has been sent. */
 void lease_ask(struct lease *lease);
 /* Handles a message of the daemon. The caller has checked its header and its length. */
 void lease_take(struct lease *lease, const void *message);

@@ -5,6 +5,7 @@
 #include "base/debug.h"
 #include "base/fork.h"
 #include "base/wire.h"
+#include "channels/channels.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "memory/changes.h"
@@ -12,6 +13,7 @@
 
 #include <stdatomic.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #define MEMORY_EVERY_NS INT64_C(4000000)
@@ -24,6 +26,7 @@ static uint64_t reported_at;
 static bool served, lost;
 static struct gl_details said[GL_MAX_DEVICES]; /* on this connection */
 static bool details_are_news;                  /* after what the daemon was told of the memory */
+static enum channels_state said_state;         /* of the channel groups, on this connection */
 static bool details_wait;                      /* they are to be sent, and not yet */
 static uint64_t details_at;                    /* when they were sent last */
 
@@ -55,6 +58,7 @@ void link_serves(void)
 {
 	served = details_are_news = true;
 	memset(said, 0, sizeof(said));
+	said_state = CHANNELS_NONE;
 	connection_serves();
 }
 
@@ -100,6 +104,26 @@ void link_send_details(bool heard)
 		said[d] = details[d];
 		said[d].left = 0;
 	}
+}
+
+CHANNELS_WATCH(client_wake);
+
+void link_send_channels(void)
+{
+	static const enum gl_channels_state wired[] = {
+	    [CHANNELS_NONE] = GL_CHANNELS_NONE,
+	    [CHANNELS_CONTROLLED] = GL_CHANNELS_CONTROLLED,
+	    [CHANNELS_REFUSED] = GL_CHANNELS_REFUSED,
+	};
+	struct gl_channels channels = {.header = message_header(GL_CHANNELS, sizeof(channels))};
+	enum channels_state now = channels_state();
+
+	if (!served || now == said_state)
+		return;
+	channels.state = wired[now];
+	snprintf(channels.reason, sizeof(channels.reason), "%s", channels_reason());
+	link_send(&channels, sizeof(channels));
+	said_state = now;
 }
 
 void link_send_memory_when_due(void)

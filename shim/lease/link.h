@@ -16,6 +16,8 @@ void link_send_memory(void);
 void link_send_memory_when_due(void);
 /* Sends DETAILS for people after MEMORY has been sent; `heard`: the daemon understands it. */
 void link_send_details(bool heard);
+/* Sends CHANNELS, if the daemon does not know the latest. */
+void link_send_channels(void);
 /* ns until link_send_memory_when_due() has something to send; below 0: nothing has changed. */
 int64_t link_pause_ns(void);
 

@@ -5,6 +5,7 @@
 #include "base/debug.h"
 #include "base/fork.h"
 #include "base/wire.h"
+#include "channels/channels.h"
 #include "gate/gate.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
@@ -20,6 +21,8 @@
 #include "tenant/tenant.h"
 
 #include <unistd.h>
+
+#define MOST_SLICE_US UINT64_C(1000000)
 
 static bool explains, introduces, parks, details; /* what the daemon's WELCOME has announced */
 
@@ -70,6 +73,15 @@ static void take_welcome(const struct gl_welcome *message)
 	link_serves();
 }
 
+static void take_run(const struct gl_run *run)
+{
+	if (run->kind == GL_RUN_SLICE)
+		channels_set_slice(run->uuid,
+		                   run->value < MOST_SLICE_US ? run->value : MOST_SLICE_US);
+	else if (run->kind == GL_RUN_DUTY)
+		channels_set_duty(run->uuid, run->value < 1000 ? (unsigned int)run->value : 1000);
+}
+
 /* A refusal also ends a lease that the process holds: its job has ended. */
 static void take_refusal(const struct gl_refused *message)
 {
@@ -83,6 +95,7 @@ static void take_resync(void)
 {
 	explains = introduces = parks = details = false;
 	explain_forget_daemon(now_ns());
+	channels_forget();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	suspend_forget_daemon();
@@ -112,6 +125,9 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_MEASURE:
 		send_progress();
 		break;
+	case GL_RUN:
+		take_run(data);
+		break;
 	case GL_OTHERS:
 		tenant_has_others(data);
 		break;
@@ -136,7 +152,6 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_REFUSED: /* take() */
 	case GL_HOST:    /* host_memory_take() */
 	case GL_MET:     /* take_met() */
-	case GL_RUN:     /* nothing controls channel groups here */
 		break;
 	}
 }

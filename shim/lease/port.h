@@ -8,6 +8,7 @@
 #define GPU_LEASE_PORT_H
 
 #include "base/wire.h"
+#include "channels/stop_phase.h"
 #include "gate/gate_step.h"
 #include "gate/pace.h"
 #include "memory/mover.h"
@@ -41,6 +42,18 @@ struct lease_quiet {
 	void (*now)(void); /* does them all */
 };
 
+/* Stops in mid-kernel (channels/channels.h). */
+struct lease_stops {
+	bool (*able)(void);    /* can work be stopped? */
+	void (*prepare)(void); /* makes what movable() needs, while no work is in the way */
+	void (*begin)(void);   /* asks for a stop, which ends by itself unless phase() is called */
+	enum stop_phase (*phase)(void); /* and the stop lasts for longer */
+	/* May memory move during the stop? May take some milliseconds. Afterwards the stop lasts
+	 * until end(). */
+	bool (*movable)(void);
+	void (*end)(void); /* work goes on */
+};
+
 struct lease_port {
 	uint64_t (*now)(void); /* the monotonic clock, in ns */
 	int (*waiting)(void);  /* how many threads wait at the gate */
@@ -53,6 +66,7 @@ struct lease_port {
 	const struct lease_work *work;
 	const struct mover *mover;
 	const struct lease_quiet *quiet;
+	const struct lease_stops *stops;
 };
 /* cffi:end */
 

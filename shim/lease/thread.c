@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/threads.h"
 #include "base/wire.h"
+#include "channels/channels.h"
 #include "gate/quiet.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
@@ -20,6 +21,7 @@
 #include "lease/process_lease.h"
 #include "lease/suspend.h"
 #include "lease/wake.h"
+#include "work/contexts.h"
 #include "work/drain.h"
 
 #include <stdatomic.h>
@@ -76,12 +78,15 @@ static void speak(void)
 	link_send_memory_when_due();
 	if (link_is_served())
 		link_send_details(messages_details());
+	channels_advance(contexts_exist());
+	link_send_channels();
 }
 
 static void notice_loss(void)
 {
 	if (!link_take_loss())
 		return;
+	channels_forget();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);

@@ -50,7 +50,8 @@ void waiters_update(struct lease *lease)
 		waiters_gone(lease);
 		return;
 	}
-	set_pace(lease, lease->grant.in_flight_ns);
+	/* Work that can be stopped in mid-kernel holds nobody up, however much is in flight. */
+	set_pace(lease, lease->port->stops->able() ? 0 : lease->grant.in_flight_ns);
 	lease->idle_ns = lease->handoff_ns = lease->grant.idle_ns;
 }
 
@@ -59,8 +60,23 @@ void waiters_end_rest(struct lease *lease)
 	lease->idle_since = lease->rests_since = 0;
 }
 
+bool waiters_want(const struct lease *lease)
+{
+	return lease->stop == LEASE_STOPPED || lease->port->waiting() > 0;
+}
+
+void waiters_end_stop(struct lease *lease)
+{
+	if (lease->stop != LEASE_RUNS)
+		lease->port->stops->end();
+	lease->stop = LEASE_RUNS;
+	lease->left = false;
+}
+
 void waiters_open(struct lease *lease)
 {
+	waiters_end_stop(lease);
+	lease->port->stops->prepare();
 	lease->phase = LEASE_OPEN;
 	waiters_end_rest(lease);
 	lease->port->gate->open();

@@ -4,7 +4,11 @@
 
 #include "lease/lease.h"
 
-/* Enters OPEN and opens the gate. */
+/* Does the process want a lease: do threads wait at the gate, or is work stopped? */
+bool waiters_want(const struct lease *lease);
+/* Work that is stopped in mid-kernel goes on. */
+void waiters_end_stop(struct lease *lease);
+/* Enters OPEN and opens the gate. Stopped work goes on. */
 void waiters_open(struct lease *lease);
 /* lease->grant tells anew whether another job waits. */
 void waiters_update(struct lease *lease);

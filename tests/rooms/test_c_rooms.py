@@ -11,7 +11,7 @@ from tests.rooms.c_rooms import broken, calls, circles, includes, upwards
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "meson"
-SHIM_ROOMS = ["base", "driver", "work", "gate", "tenant", "memory", "lease", "hooks"]
+SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", "lease", "hooks"]
 
 
 def test_the_interposers_rooms_call_downwards_only() -> None:

@@ -27,6 +27,7 @@ class Client:
         self.memory: dict[str, DeviceBytes] = {}
         self.wants = 0
         self.released: list[client_messages.Released] = []
+        self.channels: client_messages.Channels | None = None
         self.progress: list[int] = []
         self.stuck: list[int] = []
         self.epoch = 0
@@ -58,6 +59,8 @@ class Client:
                     self.held = message.held_epoch
                 if isinstance(message, client_messages.Released):
                     self.released.append(message)
+                if isinstance(message, client_messages.Channels):
+                    self.channels = message
                 if isinstance(message, client_messages.Progress):
                     self.progress.append(message.calls)
                 if isinstance(message, client_messages.Stuck):

@@ -4,6 +4,7 @@
 #include "base/debug.h"
 #include "base/fork.h"
 #include "base/locks.h"
+#include "channels/channels.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/swap/blocks.h"
@@ -233,7 +234,8 @@ bool clean_check_before_evicting(struct copier *c)
 
 	if (!clean_check_finish(c))
 		return true;
-	if (given_up() || !tenant_cleans())
+	/* No kernel of ours would run while those of the program are stopped. */
+	if (given_up() || !tenant_cleans() || channels_stop_phase() != STOP_NONE)
 		return false;
 	lock_take(&swap_lock);
 	needed = next_needs_check(c);

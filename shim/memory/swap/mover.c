@@ -8,6 +8,7 @@
 #include "base/debug.h"
 #include "base/locks.h"
 #include "base/wire.h"
+#include "channels/channels.h"
 #include "driver/devices.h"
 #include "memory/swap/copier.h"
 #include "memory/swap/copy_space.h"
@@ -148,7 +149,7 @@ static bool step(void)
 	if ((swap_progress.mode == SWAP_EVICTING || swap_progress.mode == SWAP_PRELOADING) && !busy)
 		end_mode();
 	choose_pause();
-	if (swap_progress.mode == SWAP_IDLE && !busy) {
+	if (swap_progress.mode == SWAP_IDLE && !busy && channels_stop_phase() == STOP_NONE) {
 		swap_free_deferred(false);
 		copy_space_trim();
 	}

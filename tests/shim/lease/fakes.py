@@ -29,6 +29,9 @@ class Process:
         self.busy: set[int] = set()  # contexts with unfinished work
         self.busy_when_drained: set[int] = set()
         self.tasks = self.tasks_done = 0
+        self.stoppable, self.stops_fail, self.stops_move = False, False, True
+        self.stop_phase: int = lib.STOP_NONE
+        self.still = False  # the work is stopped, and memory may move
         self.sent: list[tuple[str, Any]] = []
         self.memory_sent = False  # since the last change of phase
         self.paced = 0
@@ -112,8 +115,35 @@ class Process:
             stop=act(memory.stop),
             link_sample=lambda: ffi.new("struct link_sample *", {"bytes": 1, "ns": 2})[0],
         )
+        port.stops = self._door(
+            "lease_stops",
+            able=lambda: self.stoppable,
+            prepare=act(lambda: None),
+            begin=act(self._begin_stop),
+            phase=lambda: self.stop_phase,
+            movable=self._movable,
+            end=act(self._end_stop),
+        )
         port.quiet = self._door("lease_quiet", wanted=lambda: self.tasks > 0, now=self._be_quiet)
         return port
+
+    def _begin_stop(self) -> None:
+        if self.gate.open or self.stop_phase != lib.STOP_NONE:
+            raise Broken("a stop begins while the gate is open, or twice")
+        self.stop_phase = lib.STOP_FAILED if self.stops_fail else lib.STOP_IS
+
+    def _movable(self) -> bool:
+        if self.gate.inside:
+            raise Broken("memory may move while a thread is inside")
+        self.still = self.stop_phase == lib.STOP_IS and self.stops_move
+        return self.still
+
+    def _end_stop(self) -> None:
+        if self.stop_phase == lib.STOP_NONE:
+            raise Broken("a stop ends that has not begun")
+        if self.still:
+            self.memory.check_resident("stopped work goes on")
+        self.stop_phase, self.still = lib.STOP_NONE, False
 
     def _drained(self) -> bool:
         self.busy_when_drained = set(self.busy)
@@ -171,9 +201,10 @@ class Process:
         if self.holds:
             raise Broken(f"{what} while the process has a lease")
 
-    def _check_finished(self, what: str) -> None:
+    def _check_finished(self, what: str, stopped: bool = False) -> None:
         gate = self.gate
-        if gate.open or gate.step_allowed or gate.inside or self.busy:
+        works = self.busy and not stopped
+        if gate.open or gate.step_allowed or gate.inside or works:
             raise Broken(f"{what} while the program works")
 
     def gate_shut(self) -> None:
@@ -187,7 +218,7 @@ class Process:
         )
 
     def _sent_request(self, _: Any) -> None:
-        if self.holds or not self.gate.at_gate:
+        if self.holds or not (self.gate.at_gate or self.still):
             raise Broken("a lease is requested that the process has, or that no thread waits for")
         if not self.memory_sent:
             raise Broken("a lease is requested before MEMORY is sent")
@@ -195,12 +226,14 @@ class Process:
     def _sent_released(self, said: Any) -> None:
         if said.epoch != self.holds:
             raise Broken(f"the lease {said.epoch} is released, and the process has {self.holds}")
-        self._check_finished("the lease is released")
+        self._check_finished("the lease is released", self.still)
+        if bool(said.flags & lib.GL_RELEASED_STOPPED) != self.still:
+            raise Broken("RELEASED does not say rightly whether work is stopped")
         if self.memory.in_residency or self.memory.restoring or self.memory.evicting:
             raise Broken("the lease is released while memory is moved or must not be evicted")
         if said.reason == lib.GL_RELEASE_IDLE and not self.shut_idle:
             raise Broken("RELEASED says that the process was idle, but it was not, or no job waits")
-        if bool(said.flags & lib.GL_RELEASED_WANTS) != bool(self.gate.at_gate):
+        if bool(said.flags & lib.GL_RELEASED_WANTS) != bool(self.gate.at_gate or self.still):
             raise Broken("RELEASED does not say rightly whether threads wait")
         self.holds, self.granted, self.revoked = 0, False, False
 
@@ -297,5 +330,6 @@ class Process:
         """All calls of the program return, and all its work finishes."""
         while self.gate.inside:
             self.gate.leave(False)
-        self.busy.clear()
+        if self.stop_phase == lib.STOP_NONE:
+            self.busy.clear()
         self.memory.fits = PIECES

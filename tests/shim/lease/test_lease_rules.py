@@ -78,7 +78,8 @@ class Anything(RuleBasedStateMachine):
         hello = ffi.new("struct gl_hello *")
         process.do(lib.lease_hello, hello)
         assert hello.held_epoch == process.holds
-        wants = not process.holds and bool(process.gate.at_gate) and not process.ended
+        waits = bool(process.gate.at_gate) or process.still
+        wants = not process.holds and waits and not process.ended
         assert hello.flags == (lib.GL_HELLO_WANTS if wants else 0)
 
     # -- the program ------------------------------------------------------------
@@ -94,9 +95,21 @@ class Anything(RuleBasedStateMachine):
 
     @rule(context=contexts)
     def finish(self, context: int) -> None:
-        if context in self.process.busy:
+        if context in self.process.busy and self.process.stop_phase != lib.STOP_IS:
             self.process.busy.remove(context)
             self.process.active()
+
+    @rule(able=st.booleans(), fail=st.booleans(), move=st.booleans())
+    def change_stops(self, able: bool, fail: bool, move: bool) -> None:
+        """Whether work can be stopped in mid-kernel, and how that goes."""
+        process = self.process
+        process.stoppable, process.stops_fail, process.stops_move = able, fail, move
+
+    @precondition(lambda self: self.process.stop_phase == lib.STOP_IS and not self.process.still)
+    @rule()
+    def end_the_stop(self) -> None:
+        """Nobody has renewed it."""
+        self.process.stop_phase = lib.STOP_FAILED
 
     @rule()
     def want_quiet(self) -> None:

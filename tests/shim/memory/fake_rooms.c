@@ -2,6 +2,7 @@
 #include "fake_rooms.h"
 #include "base/debug.h"
 #include "base/process.h"
+#include "channels/channels.h"
 #include "fake_driver.h"
 #include "gate/barrier.h"
 #include "gate/gate.h"
@@ -17,6 +18,40 @@
 struct fake_rooms fake_rooms = {.limit = FAKE_CAPACITY};
 atomic_bool process_ends;
 atomic_int gate_memory = GATE_MEMORY_STAYS;
+
+/* -- channel groups: nothing is stopped ------------------------------------------------ */
+
+CUresult gate_enter_unless_stopped(void)
+{
+	return CUDA_SUCCESS;
+}
+
+enum stop_phase channels_stop_phase(void)
+{
+	return STOP_NONE;
+}
+
+unsigned int channels_list_copies(const uint8_t uuid[16], struct copy_channel *list,
+                                  unsigned int most)
+{
+	(void)uuid;
+	(void)list;
+	(void)most;
+	return 0;
+}
+
+void channels_keep_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n)
+{
+	(void)uuid;
+	(void)list;
+	(void)n;
+}
+
+bool channels_settle(long us)
+{
+	(void)us;
+	return true;
+}
 
 /* -- the tenant ---------------------------------------------------------------------- */
 

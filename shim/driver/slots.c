@@ -1,5 +1,5 @@
 /* slots.c: reads and sets the slots of a loaded library. */
-#include "hooks/slots.h"
+#include "driver/slots.h"
 
 #include "driver/elf_tables.h"
 

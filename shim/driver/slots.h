@@ -3,8 +3,8 @@
  *
  * All of it is called while the loader keeps the library where it is (dl_iterate_phdr).
  */
-#ifndef GPU_LEASE_SLOTS_H
-#define GPU_LEASE_SLOTS_H
+#ifndef GPU_LEASE_DRIVER_SLOTS_H
+#define GPU_LEASE_DRIVER_SLOTS_H
 
 #include <link.h>
 #include <stdbool.h>

@@ -1,0 +1,77 @@
+/* channels.h: the channel groups of this process on the hardware: their time slices, and stops in
+ * mid-kernel.
+ *
+ * A process may do this to its own groups, without privileges. A thread of our own, the guard, does
+ * it: it calls no function of the driver's library, so it never waits for a lock that a thread of
+ * the program holds there, and it ends a stop that is not renewed. So what is asked for here
+ * happens a little later.
+ *
+ * Of the client thread, unless a function says otherwise.
+ */
+#ifndef GPU_LEASE_CHANNELS_H
+#define GPU_LEASE_CHANNELS_H
+
+#include "base/watch.h"
+#include "channels/stop_phase.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* -- can it be done? ----------------------------------------------------------------------- */
+
+enum channels_state {
+	CHANNELS_NONE, /* the process has no group */
+	CHANNELS_CONTROLLED,
+	CHANNELS_REFUSED /* channels_reason() says why */
+};
+
+/* Starts the guard once there are groups. has_contexts: the program has contexts. */
+void channels_advance(bool has_contexts);
+enum channels_state channels_state(void);
+/* Called when it has changed, by the guard or the client thread. */
+WATCH_LIST(channels_watches, void(void));
+#define CHANNELS_WATCH(changed) WATCH(channels_watches, changed)
+/* Why groups cannot be controlled, for people. */
+const char *channels_reason(void);
+
+/* -- time slices ------------------------------------------------------------------------------ */
+
+/* The slice of each compute group on that GPU, also of later ones; 0: as the library made it. */
+void channels_set_slice(const uint8_t uuid[16], uint64_t us);
+/* The part of the time in which they may run, per mille; from 1000 on: always. */
+void channels_set_duty(const uint8_t uuid[16], unsigned int permille);
+
+/* The daemon that wanted these is gone: everything runs as the library made it. */
+void channels_forget(void);
+
+/* -- stops --------------------------------------------------------------------------------------
+ *
+ * A stop takes all compute groups off the hardware, in mid-kernel. Copies of the program go on,
+ * unless they are frozen or wait for a kernel. */
+
+/* Asks for a stop, which ends by itself after `ns` unless it is renewed by another call.
+ * UINT64_MAX: it lasts until channels_resume(). */
+void channels_stop(uint64_t ns);
+void channels_resume(void);
+/* Any thread may ask. */
+enum stop_phase channels_stop_phase(void);
+
+/* -- copies during a stop ------------------------------------------------------------------------
+ */
+
+/* A channel of a copy engine of that GPU. */
+struct copy_channel {
+	uint32_t client, object;
+};
+/* Lists them. Returns how many there are, at most `most`. */
+unsigned int channels_list_copies(const uint8_t uuid[16], struct copy_channel *list,
+                                  unsigned int most);
+/* Freezes all of them but those listed, and thaws these. */
+void channels_keep_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n);
+/* Has the guard done all that was asked for? Any thread may ask. */
+bool channels_settled(void);
+/* Waits for that for at most `us`. */
+bool channels_settle(long us);
+
+#endif

@@ -1,0 +1,563 @@
+/* guard.c: the thread that makes the channel groups run as they are asked to.
+ *
+ * What is wanted stands here, what is stands in the tables (groups.c). The guard compares the two
+ * whenever something has changed, and makes them equal by calls of the kernel's module. No lock is
+ * held during a call, which may take a millisecond, and for ever if the module hangs.
+ */
+#include "channels/channels.h"
+#include "channels/groups.h"
+#include "channels/kernel.h"
+
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/futex.h"
+#include "base/threads.h"
+#include "driver/lookup.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MS UINT64_C(1000000)
+#define STACK_BYTES (64 * 1024)
+#define MOST_GPUS 16
+#define PERIOD_NS (20 * MS) /* of a duty */
+#define MOST_FAILURES 3     /* in a row; then groups count as not controllable */
+#define NO_END UINT64_MAX
+
+/* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
+
+static struct gpu {
+	uint8_t uuid[GPU_UUID_BYTES];
+	bool used;
+	uint64_t slice_us; /* 0: as made */
+	unsigned int duty; /* per mille */
+} gpus[MOST_GPUS];
+static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none */
+
+/* -- what is --------------------------------------------------------------------------------- */
+
+static atomic_uint asked, done; /* numbers of requests */
+static atomic_bool stop_failed;
+static _Atomic(enum channels_state) state;
+static char reason[160];
+static unsigned int failures;
+static atomic_uint events; /* counts what the guard has to look at */
+static atomic_bool runs;   /* the guard has been started */
+static atomic_bool any;    /* the process has had a group */
+
+static void wake_guard(void)
+{
+	atomic_fetch_add(&events, 1);
+	if (atomic_load(&runs))
+		futex_wake_all(&events);
+}
+
+static void note_change(void)
+{
+	atomic_store(&any, true);
+	wake_guard();
+}
+GROUP_WATCH(note_change);
+DRIVER_WATCH(kernel_watch);
+
+static void ask(void)
+{
+	atomic_fetch_add(&asked, 1);
+	wake_guard();
+}
+
+static void wait_for_events(unsigned int seen, uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / (1000 * MS)), (long)(ns % (1000 * MS))};
+
+	futex_wait(&events, seen, ns == NO_END ? NULL : &t);
+}
+
+/* -- the state -------------------------------------------------------------------------------- */
+
+static void set_state(enum channels_state now)
+{
+	atomic_store(&state, now);
+	for_each_watch(channels_watches, watch) (*watch)();
+}
+
+static void refuse(const char *what, uint32_t status)
+{
+	if ((status & RM_SYSTEM) == RM_SYSTEM)
+		snprintf(reason, sizeof(reason), "the system refuses %s (errno %d)", what,
+		         (int)(status & ~RM_SYSTEM));
+	else
+		snprintf(reason, sizeof(reason), "the driver refuses %s (status 0x%x)", what,
+		         (unsigned int)status);
+	debug("channel groups cannot be controlled: %s", reason);
+	set_state(CHANNELS_REFUSED);
+}
+
+/* A call has failed. Once may be chance: the group may have gone. */
+static void note_failure(const char *what, uint32_t status)
+{
+	debug("%s failed: 0x%x", what, (unsigned int)status);
+	if (++failures >= MOST_FAILURES)
+		refuse(what, status);
+}
+
+/* -- single calls -------------------------------------------------------------------------------
+ */
+
+static uint32_t call(int fd, uint32_t client, uint32_t object, uint32_t command, void *parameters,
+                     size_t size)
+{
+	struct rm_control control = {.client = client,
+	                             .object = object,
+	                             .command = command,
+	                             .parameters = (uint64_t)(uintptr_t)parameters,
+	                             .size = (uint32_t)size};
+
+	return kernel_control(fd, &control);
+}
+
+/* Learns the UUID of one more GPU. Returns false if there is none to learn. */
+static bool learn_uuid(void)
+{
+	struct rm_gid gid = {.flags = RM_GID_BINARY};
+	struct groups *all = groups_take();
+	struct subdevice of = {0}, *place;
+	uint32_t status;
+
+	for (size_t i = 0; i < MOST_SUBDEVICES && !of.object; i++)
+		if (all->subdevices[i].object && !all->subdevices[i].known)
+			of = all->subdevices[i];
+	groups_give();
+	if (!of.object)
+		return false;
+	status = call(of.fd, of.client, of.object, RM_GET_GID, &gid, sizeof(gid));
+	if (status || gid.length != GPU_UUID_BYTES)
+		note_failure("to tell which GPU it is", status);
+	all = groups_take();
+	place = subdevice_find(all, of.client, of.object);
+	if (place) {
+		place->known = true;
+		memcpy(place->uuid, gid.data, GPU_UUID_BYTES);
+	}
+	groups_give();
+	return true;
+}
+
+/* Asks once whether groups can be controlled: an answer to a question is checked. */
+static void ask_once(void)
+{
+	struct groups *all = groups_take();
+	struct group of = {0};
+	bool overflow = all->overflow;
+	uint64_t us = 0;
+	uint32_t status;
+
+	for (size_t i = 0; i < MOST_GROUPS && !of.object; i++)
+		if (all->groups[i].engine == RM_ENGINE_COMPUTE && all->groups[i].scheduled &&
+		    subdevice_of(all, &all->groups[i]))
+			of = all->groups[i];
+	groups_give();
+	if (overflow) {
+		snprintf(reason, sizeof(reason), "the process has too many contexts (more than %d)",
+		         MOST_GROUPS / 4);
+		set_state(CHANNELS_REFUSED);
+	}
+	if (!of.object || atomic_load(&state) != CHANNELS_NONE)
+		return;
+	status = call(of.fd, of.client, of.object, RM_GET_SLICE, &us, sizeof(us));
+	if (status || !us || (of.slice_us && us != of.slice_us))
+		refuse("to tell time slices", status);
+	else
+		set_state(CHANNELS_CONTROLLED);
+}
+
+/* -- what each group and channel shall do ---------------------------------------------------------
+ */
+
+/* What is wanted of the group's GPU; NULL: nothing special, or it is not known which GPU it is. */
+static const struct gpu *gpu_of(struct groups *all, const struct group *group)
+{
+	const struct subdevice *subdevice = subdevice_of(all, group);
+
+	for (size_t i = 0; subdevice && subdevice->known && i < MOST_GPUS; i++)
+		if (gpus[i].used && !memcmp(gpus[i].uuid, subdevice->uuid, GPU_UUID_BYTES))
+			return &gpus[i];
+	return NULL;
+}
+
+static bool stop_wanted(uint64_t now)
+{
+	return atomic_load(&stop_until) > now;
+}
+
+/* Is this the part of the period in which groups of this GPU do not run? */
+static bool pauses(const struct gpu *gpu, uint64_t now)
+{
+	return gpu && now % PERIOD_NS >= PERIOD_NS / 1000 * gpu->duty;
+}
+
+static bool off_wanted(struct groups *all, const struct channel *channel, uint64_t now)
+{
+	const struct group *group = group_find(all, channel->client, channel->group);
+
+	if (!group)
+		return channel->off;
+	if (group->engine != RM_ENGINE_COMPUTE)
+		return channel->frozen;
+	return stop_wanted(now) || pauses(gpu_of(all, group), now);
+}
+
+/* -- making it so
+ * ------------------------------------------------------------------------------------ */
+
+/* One call that takes channels of a GPU off, or puts them back. */
+struct change {
+	struct subdevice at;
+	struct rm_disable list;
+};
+
+static void add_to_change(struct groups *all, struct change *change, const struct channel *channel,
+                          uint64_t now)
+{
+	const struct group *group = group_find(all, channel->client, channel->group);
+	const struct subdevice *at = group ? subdevice_of(all, group) : NULL;
+	bool off = off_wanted(all, channel, now);
+
+	if (!at || off == channel->off || change->list.n == RM_LISTED)
+		return;
+	if (!change->list.n) {
+		change->at = *at;
+		change->list.disable = off;
+	}
+	if (at->object != change->at.object || at->client != change->at.client ||
+	    off != change->list.disable)
+		return;
+	change->list.clients[change->list.n] = channel->client;
+	change->list.channels[change->list.n++] = channel->object;
+}
+
+/* Returns false if all is as it shall be. */
+static bool next_change(struct change *change)
+{
+	struct groups *all = groups_take();
+	uint64_t now = now_ns();
+
+	change->list = (struct rm_disable){0};
+	for (size_t i = 0; i < MOST_CHANNELS; i++)
+		if (all->channels[i].object)
+			add_to_change(all, change, &all->channels[i], now);
+	groups_give();
+	return change->list.n;
+}
+
+static void note_changed(const struct change *change)
+{
+	struct groups *all = groups_take();
+
+	for (uint32_t i = 0; i < change->list.n; i++) {
+		struct channel *channel =
+		    channel_find(all, change->list.clients[i], change->list.channels[i]);
+
+		if (channel)
+			channel->off = change->list.disable;
+	}
+	groups_give();
+}
+
+/* Takes channels off and puts them back. Returns false if a call has failed. */
+static bool change_all(void)
+{
+	static struct change change; /* of the guard */
+
+	while (next_change(&change)) {
+		uint32_t status = call(change.at.fd, change.at.client, change.at.object,
+		                       RM_DISABLE_CHANNELS, &change.list, sizeof(change.list));
+
+		if (status) {
+			note_failure("to take channels off the GPU", status);
+			return false;
+		}
+		failures = 0;
+		note_changed(&change);
+	}
+	return true;
+}
+
+/* Sets the slice of one group that has another one than is wanted. Returns false if there is none,
+ * or if that has failed. */
+static bool set_slice(void)
+{
+	struct groups *all = groups_take();
+	struct group of = {0}, *place;
+	uint64_t us = 0;
+	uint32_t status;
+
+	for (size_t i = 0; i < MOST_GROUPS && !of.object; i++) {
+		const struct group *group = &all->groups[i];
+		const struct gpu *gpu = gpu_of(all, group);
+
+		if (group->engine != RM_ENGINE_COMPUTE || !group->made_us)
+			continue;
+		us = gpu && gpu->slice_us ? gpu->slice_us : group->made_us;
+		if (us != group->slice_us)
+			of = *group;
+	}
+	groups_give();
+	if (!of.object)
+		return false;
+	status = call(of.fd, of.client, of.object, RM_SET_SLICE, &us, sizeof(us));
+	if (status)
+		note_failure("to set a time slice", status);
+	all = groups_take();
+	place = group_find(all, of.client, of.object);
+	if (place)
+		place->slice_us = us;
+	groups_give();
+	return !status;
+}
+
+/* When something changes by itself next, in ns from now. */
+static uint64_t next_ns(void)
+{
+	uint64_t now = now_ns(), until = atomic_load(&stop_until), next = NO_END;
+
+	if (until && until != NO_END)
+		next = until > now ? until - now : 0;
+	groups_take();
+	for (size_t i = 0; i < MOST_GPUS; i++) {
+		uint64_t at = now % PERIOD_NS, on = PERIOD_NS / 1000 * gpus[i].duty;
+		uint64_t edge = at < on ? on - at : PERIOD_NS - at;
+
+		if (gpus[i].used && gpus[i].duty < 1000 && edge < next)
+			next = edge;
+	}
+	groups_give();
+	return next;
+}
+
+/* A stop that was not renewed has ended. */
+static void end_stop(void)
+{
+	uint64_t until = atomic_load(&stop_until);
+
+	if (!until || until == NO_END || until > now_ns())
+		return;
+	debug("a stop was not renewed, and ends");
+	if (atomic_compare_exchange_strong(&stop_until, &until, 0))
+		atomic_store(&stop_failed, true);
+}
+
+static void look(void)
+{
+	unsigned int request = atomic_load(&asked);
+
+	while (learn_uuid())
+		;
+	ask_once();
+	end_stop();
+	if (atomic_load(&state) == CHANNELS_CONTROLLED)
+		while (set_slice())
+			;
+	if (!change_all()) {
+		/* What was taken off is put back, if that works. */
+		atomic_store(&stop_until, 0);
+		atomic_store(&stop_failed, true);
+		change_all();
+	}
+	atomic_store(&done, request);
+}
+
+static void *guard_main(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		unsigned int seen = atomic_load(&events);
+
+		look();
+		wait_for_events(seen, next_ns());
+	}
+	return NULL;
+}
+
+/* -- what the client thread asks for
+ * -------------------------------------------------------------------- */
+
+void channels_advance(bool has_contexts)
+{
+	if (atomic_load(&any) && !atomic_load(&runs) && thread_start(guard_main, STACK_BYTES))
+		atomic_store(&runs, true);
+	if (has_contexts && !atomic_load(&any) && atomic_load(&state) == CHANNELS_NONE) {
+		snprintf(reason, sizeof(reason),
+		         "the driver's library makes no channel groups in this process, as where "
+		         "an MPS server has them");
+		set_state(CHANNELS_REFUSED);
+	}
+}
+
+enum channels_state channels_state(void)
+{
+	return atomic_load(&state);
+}
+
+const char *channels_reason(void)
+{
+	return atomic_load(&state) == CHANNELS_REFUSED ? reason : "";
+}
+
+/* The place of a GPU; NULL: there are too many. The caller holds LOCK_CHANNELS. */
+static struct gpu *gpu_place(const uint8_t uuid[GPU_UUID_BYTES])
+{
+	for (size_t i = 0; i < MOST_GPUS; i++) {
+		if (!gpus[i].used) {
+			gpus[i] = (struct gpu){.used = true, .duty = 1000};
+			memcpy(gpus[i].uuid, uuid, GPU_UUID_BYTES);
+		}
+		if (!memcmp(gpus[i].uuid, uuid, GPU_UUID_BYTES))
+			return &gpus[i];
+	}
+	return NULL;
+}
+
+void channels_set_slice(const uint8_t uuid[GPU_UUID_BYTES], uint64_t us)
+{
+	struct gpu *gpu;
+
+	groups_take();
+	gpu = gpu_place(uuid);
+	if (gpu)
+		gpu->slice_us = us;
+	groups_give();
+	ask();
+}
+
+void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], unsigned int permille)
+{
+	struct gpu *gpu;
+
+	groups_take();
+	gpu = gpu_place(uuid);
+	if (gpu)
+		gpu->duty = permille < 1000 ? permille : 1000;
+	groups_give();
+	ask();
+}
+
+void channels_forget(void)
+{
+	groups_take();
+	memset(gpus, 0, sizeof(gpus));
+	groups_give();
+	ask();
+}
+
+void channels_stop(uint64_t ns)
+{
+	uint64_t until = ns == NO_END ? NO_END : now_ns() + ns;
+
+	if (atomic_load(&stop_until)) {
+		atomic_store(&stop_until, until);
+		return;
+	}
+	atomic_store(&stop_failed, false);
+	atomic_store(&stop_until, until);
+	ask();
+}
+
+void channels_resume(void)
+{
+	struct groups *all = groups_take();
+
+	for (size_t i = 0; i < MOST_CHANNELS; i++)
+		all->channels[i].frozen = false;
+	groups_give();
+	atomic_store(&stop_until, 0);
+	ask();
+}
+
+enum stop_phase channels_stop_phase(void)
+{
+	if (atomic_load(&stop_failed))
+		return STOP_FAILED;
+	if (!atomic_load(&stop_until))
+		return STOP_NONE;
+	return channels_settled() ? STOP_IS : STOP_ASKED;
+}
+
+/* -- copies
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Is it a channel of a copy engine of that GPU? */
+static bool copies_on(struct groups *all, const struct channel *channel,
+                      const uint8_t uuid[GPU_UUID_BYTES])
+{
+	const struct group *group =
+	    channel->object ? group_find(all, channel->client, channel->group) : NULL;
+	const struct subdevice *at = group ? subdevice_of(all, group) : NULL;
+
+	return at && at->known && group->engine != RM_ENGINE_COMPUTE &&
+	       !memcmp(at->uuid, uuid, GPU_UUID_BYTES);
+}
+
+unsigned int channels_list_copies(const uint8_t uuid[GPU_UUID_BYTES], struct copy_channel *list,
+                                  unsigned int most)
+{
+	struct groups *all = groups_take();
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < MOST_CHANNELS && n < most; i++)
+		if (copies_on(all, &all->channels[i], uuid))
+			list[n++] =
+			    (struct copy_channel){all->channels[i].client, all->channels[i].object};
+	groups_give();
+	return n;
+}
+
+void channels_keep_copies(const uint8_t uuid[GPU_UUID_BYTES], const struct copy_channel *list,
+                          unsigned int n)
+{
+	struct groups *all = groups_take();
+
+	for (size_t i = 0; i < MOST_CHANNELS; i++) {
+		struct channel *channel = &all->channels[i];
+
+		if (!copies_on(all, channel, uuid))
+			continue;
+		channel->frozen = true;
+		for (unsigned int k = 0; k < n; k++)
+			channel->frozen &=
+			    channel->client != list[k].client || channel->object != list[k].object;
+	}
+	groups_give();
+	ask();
+}
+
+bool channels_settled(void)
+{
+	return atomic_load(&done) == atomic_load(&asked);
+}
+
+bool channels_settle(long us)
+{
+	uint64_t until = now_ns() + (uint64_t)us * 1000;
+
+	while (!channels_settled() && now_ns() < until)
+		pause_us(20);
+	return channels_settled();
+}
+
+static void in_child(void)
+{
+	memset(gpus, 0, sizeof(gpus));
+	atomic_store(&stop_until, 0);
+	atomic_store(&stop_failed, false);
+	atomic_store(&asked, 0);
+	atomic_store(&done, 0);
+	atomic_store(&state, CHANNELS_NONE);
+	atomic_store(&runs, false);
+	atomic_store(&any, false);
+	failures = 0;
+}
+FORK_WATCH(in_child);

@@ -1,0 +1,255 @@
+"""Channel groups of a process under the interposer: slices, and handoffs in mid-kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.wire import daemon_messages
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.processes import wait_until
+from tests.support import swap_programs as swap
+from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.programs import line, tell
+from tests.support.swap_programs import MIB, Program, client_of, finish, free_bytes
+
+daemon, program, uuid = swap.daemon, swap.program, swap.uuid
+
+LONG_NS = 20_000_000_000  # a kernel of 20 s: no test waits for it to end by itself
+SHORT_NS = 1_500_000_000
+# Memory with known words, and a kernel that is still running when the test goes on.
+BUSY = """
+p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 7)
+stream = ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize()); spin({ns}, stream); say("runs")
+wait()
+ok(d.cuStreamSynchronize(stream)); check_all(p, 100 * MIB, 7); say("right")
+"""
+
+
+def controlled(client: Client) -> None:
+    client.until(
+        "word of its channel groups",
+        lambda: client.channels and client.channels.state == lib.GL_CHANNELS_CONTROLLED,
+    )
+
+
+def compute_groups(gpu: EmulatedGpu) -> list[dict[str, Any]]:
+    return [group for group in gpu.stats()["groups"] if group["engine"] == "compute"]
+
+
+def busy(
+    program: Program, daemon: FakeDaemon, ns: int = SHORT_NS
+) -> tuple[subprocess.Popen[str], Client]:
+    """A process in mid-kernel, whose lease is taken back by the test."""
+    job = program(BUSY.format(ns=ns))
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    controlled(client)
+    daemon.auto = False
+    return job, client
+
+
+def test_a_kernel_is_stopped_and_its_memory_leaves(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """The release does not wait for the kernel, which goes on with the next lease."""
+    free = free_bytes(emulated_gpu)
+    job, client = busy(program, daemon)
+    released = client.revoke()
+    assert released.stopped and released.wants
+    client.evict({uuid: 100 * MIB})
+    assert free_bytes(emulated_gpu) > free - 100 * MIB
+    done = emulated_gpu.stats()["processes"][-1]["kernels"]
+    tell(job)
+    assert emulated_gpu.stats()["processes"][-1]["kernels"] == done  # nothing goes on meanwhile
+    client.grant()
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_it_is_stopped_in_each_of_several_handoffs(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job, client = busy(program, daemon)
+    for amount in (100 * MIB, 40 * MIB, 0, 100 * MIB):
+        assert client.revoke().stopped
+        client.evict({uuid: amount})
+        client.grant()
+        client.until("memory", lambda: client.resident(uuid) >= 100 * MIB)
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_what_it_wrote_after_a_stop_is_not_taken_for_unchanged(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    """Nothing is submitted after the stop, but the kernel that goes on changes memory."""
+    job = program(
+        f"""
+p = ok(d.cuMemAlloc(40 * MIB)); fill(p, 40 * MIB, 3)
+stream = ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize())
+spin({SHORT_NS}, stream)
+values = ((int(p), 10 * MIB, 5, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32,
+    ctypes.c_uint32))
+ok(d.cuLaunchKernel(kernel["add"], 4, 1, 1, 64, 1, 1, 0, stream, values, 0))
+say("runs"); wait()
+ok(d.cuStreamSynchronize(stream)); say("done"); wait()
+host = bytearray(40 * MIB)
+ok(d.cuMemcpyDtoH(host, p, len(host)))
+assert all(int.from_bytes(host[4 * i : 4 * i + 4], "little") == (word(3, i) + 5) % 2**32
+    for i in range(0, 10 * MIB, 997))
+say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    controlled(client)
+    daemon.auto = False
+    assert client.revoke().stopped
+    client.evict({uuid: 40 * MIB})
+    client.grant()
+    tell(job)
+    assert line(job) == "done"
+    assert not client.revoke().stopped
+    client.evict({uuid: 40 * MIB})
+    tell(job)
+    client.grant()
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_copies_that_wait_for_the_kernel_are_no_hindrance(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job = program(
+        f"""
+p = ok(d.cuMemAlloc(40 * MIB)); fill(p, 40 * MIB, 9)
+host = ok(d.cuMemHostAlloc(MIB, 0))
+stream, other = ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize())
+spin({SHORT_NS}, stream)
+for _ in range(8):
+    ok(d.cuMemcpyDtoHAsync(host, p, MIB, stream)); ok(d.cuMemcpyHtoDAsync(p, host, MIB, stream))
+say("runs"); wait()
+ok(d.cuCtxSynchronize()); check_all(p, 40 * MIB, 9); say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    controlled(client)
+    daemon.auto = False
+    assert client.revoke().stopped
+    client.evict({uuid: 40 * MIB})
+    client.grant()
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
+@pytest.mark.parametrize("call", ["cuMemFree(p)", "cuModuleUnload(module)", "cuCtxDestroy(ctx2)"])
+def test_calls_that_would_wait_in_the_driver_wait_for_the_lease(
+    program: Program, daemon: FakeDaemon, uuid: str, call: str
+) -> None:
+    job = program(
+        "ctx2 = ok(d.cuCtxCreate(None, 0, 0)); ok(d.cuCtxSetCurrent(ctx))\n"
+        + BUSY.format(ns=SHORT_NS).replace(
+            "wait()\n", f"wait(); say('calls'); ok(d.{call}); say('returns'); sys.exit()\n"
+        )
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    controlled(client)
+    daemon.auto = False
+    assert client.revoke().stopped
+    client.evict({uuid: 100 * MIB})
+    tell(job)
+    assert line(job) == "calls"
+    wants = client.wants
+    client.grant()
+    assert line(job) == "returns"
+    assert wants
+    job.wait(60)
+
+
+@pytest.mark.parametrize("fault", ["controls-unknown", "stop-hangs", "control-once"])
+def test_where_it_cannot_be_done_the_kernel_is_waited_for(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu, fault: str
+) -> None:
+    if fault == "controls-unknown":
+        emulated_gpu.fail(0, fault)
+    job = program(BUSY.format(ns=SHORT_NS // 3))
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    client.until("word of its channel groups", lambda: client.channels)
+    if fault != "controls-unknown":
+        emulated_gpu.fail(0, fault)
+    daemon.auto = False
+    assert not client.revoke().stopped
+    emulated_gpu.fail(0, "controls-work")
+    assert client.channels is not None
+    refused = client.channels.state == lib.GL_CHANNELS_REFUSED
+    assert refused == (fault == "controls-unknown")
+    assert ("status 0x56" in client.channels.reason) == refused
+    client.grant()
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_nothing_stays_behind_a_process_that_is_killed_while_it_is_stopped(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    free = free_bytes(emulated_gpu)
+    job, client = busy(program, daemon, LONG_NS)
+    assert client.revoke().stopped
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait(60)
+    wait_until("its memory is freed", lambda: free_bytes(emulated_gpu) >= free)
+    daemon.auto = True
+    other, _ = busy(program, daemon, SHORT_NS // 10)
+    tell(other)
+    assert line(other) == "right"
+    finish(other)
+
+
+def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job, client = busy(program, daemon)
+    assert client.revoke().stopped
+    client.evict({uuid: 100 * MIB})
+    client.send(daemon_messages.RESYNC)
+    wants = client.wants
+    client.until("greeting", lambda: client.wants > wants)
+    client.send(bytes(ffi.buffer(daemon.welcome)))
+    client.grant()
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_slices_are_as_the_daemon_says(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """Also those of later contexts, and until the daemon takes it back."""
+    job = program(
+        "p = ok(d.cuMemAlloc(MIB)); wait(); second = ok(d.cuCtxCreate(None, 0, 0)); say(0); wait()"
+    )
+    client = client_of(daemon, job)
+    controlled(client)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
+    tell(job)
+    assert line(job) == "0"
+    for us, slices in (50, [50, 50]), (0, [2048, 2048]):
+        client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, us))
+        wait_until(
+            f"slices of {slices} us",
+            lambda: [g["slice_us"] for g in compute_groups(emulated_gpu)] == slices,
+        )
+    tell(job)
+    finish(job)
