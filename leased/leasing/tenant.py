@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from _gpulease import lib
+
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
 from leased.wire import client_messages
@@ -25,6 +27,7 @@ class Client(Protocol):
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
+    runs: dict[str, tuple[int, int]]  # by UUID, the slice and the duty that it was told
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
 
     @property
@@ -70,6 +73,13 @@ class Tenant:
     def memory_kind(self) -> str:
         """swap or managed, as --gpu-share and the daemon's answers name it."""
         return "swap" if self.swaps else "managed"
+
+    @property
+    def controlled(self) -> bool:
+        """Whether its processes say that the channel groups of all that have any can be
+        controlled."""
+        states = {client.channels.state for client in self.clients if client.channels is not None}
+        return lib.GL_CHANNELS_CONTROLLED in states and lib.GL_CHANNELS_REFUSED not in states
 
     def holders(self, epoch: int) -> list[Client]:
         """The tenant's processes that hold this lease."""

@@ -83,6 +83,7 @@ class ClientConnection(Connection):
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
+        self.runs: dict[str, tuple[int, int]] = {}
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
         self.process: ProcessId | None = None
@@ -171,7 +172,7 @@ class ClientConnection(Connection):
         self.tenant = self.calls = self.channels = None
         self.wants = self.restoring = False
         self.held = self.passed = 0
-        self.memory, self.details, self.name = {}, {}, b""
+        self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""

@@ -11,11 +11,11 @@ from leased.slices.job import ALWAYS, AS_MADE, LONG_US, MADE_US, SHORT_US, Choic
 from leased.slices.limits import Limits
 from leased.slices.targets import targets
 
-SATISFIED = "uses less than its part of the GPU, and wants no more"
+SATISFIED = "it uses less than its part of the GPU, and wants no more"
 SETTLE = 2  # looks
 ALL = 0.99  # of the time
 CUT = 0.3  # a job that is cut by more, or held by its limit, is not asked what it wants
-PUSHING = "uses less than its part of the GPU; it is looked at whether it wants more"
+PUSHING = "it uses less than its part of the GPU; it is looked at whether it wants more"
 
 
 @dataclass
@@ -107,7 +107,7 @@ class ByShares:
             job: Choice(
                 max(SHORT_US, round(slices[job] / jobs[job].processes)),
                 round(self.balance.duty(job, parts) * ALWAYS),
-                PUSHING if self.demands[job].pushing else f"is to have {part:.2f} of the GPU",
+                PUSHING if self.demands[job].pushing else f"it is to have {part:.2f} of the GPU",
             )
             for job, part in parts.items()
         }

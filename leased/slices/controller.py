@@ -23,9 +23,9 @@ from leased.slices.limits import Limits
 from leased.slices.obedience import Obedience
 from leased.slices.without_shares import WithoutShares
 
-ALONE = "alone on the GPU"
+ALONE = "it is alone on the GPU"
 NOT_CONTROLLED = "its time slices cannot be set"
-DISOBEYS = "uses more of the GPU than was set: it sets its own time slices, or none can be set"
+DISOBEYS = "it uses more of the GPU than was set, so it sets its own slices, or none can be set"
 SAME_SLICE, SAME_DUTY = 0.03, 5  # of the slice; per mille: less is no other choice
 NOT_KNOWN = "it is not known what the jobs on the GPU use"
 
@@ -57,11 +57,14 @@ class Controller:
     def _one(self, job: int, seen: Seen, choice: Choice) -> Choice:
         if not seen.controlled:
             return as_made(DISOBEYS if job in self.obedience.caught else NOT_CONTROLLED)
-        return _steady(self._limited(job, choice), self.chosen.get(job))
+        return _steady(self._limited(job, seen, choice), self.chosen.get(job))
 
-    def _limited(self, job: int, choice: Choice) -> Choice:
-        duty = max(1, min(choice.duty, round(self.limits.of(job) * ALWAYS)))
-        return choice._replace(duty=duty)
+    def _limited(self, job: int, seen: Seen, choice: Choice) -> Choice:
+        duty = max(1, round(self.limits.of(job) * ALWAYS))
+        if duty >= choice.duty:
+            return choice
+        why = f"{choice.why}; it may have {seen.limit:g} of the GPU at most"
+        return Choice(choice.slice_us, duty, why)
 
     def _choose(self, now: int, there: Mapping[int, Seen]) -> dict[int, Choice]:
         used = {job: seen.part for job, seen in there.items() if seen.part is not None}

@@ -17,13 +17,13 @@ DOUBT_NS = 64_000_000_000  # the longest pause before something is tried again
 
 NEW = "a job has just come"
 NOT_FULL = "the GPU is idle in between"
-SILENT = "has not used the GPU for a while"
-BURSTS = "uses less than its part, so its bursts are not interrupted"
-SOME_BURST = "uses less than its part, and so does another job"
-GIVES_WAY = "always has work, and gives way at once to jobs that work in bursts"
-SEVERAL = "always has work, and so has another job beside those that work in bursts"
+SILENT = "it has not used the GPU for a while"
+BURSTS = "it uses less than its part, so its bursts are not interrupted"
+SOME_BURST = "it uses less than its part, and so does another job"
+GIVES_WAY = "it always has work, and gives way at once to jobs that work in bursts"
+SEVERAL = "it always has work, and so has another job beside those that work in bursts"
 ALL_WORK = "all jobs always have work, and longer slices cost fewer switches"
-MIXED = "gives its slices away, or has other work than a moment ago"
+MIXED = "it gives its slices away, or has other work than a moment ago"
 
 
 @dataclass
