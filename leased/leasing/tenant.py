@@ -76,10 +76,9 @@ class Tenant:
 
     @property
     def controlled(self) -> bool:
-        """Whether its processes say that the channel groups of all that have any can be
-        controlled."""
-        states = {client.channels.state for client in self.clients if client.channels is not None}
-        return lib.GL_CHANNELS_CONTROLLED in states and lib.GL_CHANNELS_REFUSED not in states
+        """Whether none of its processes says that its channel groups cannot be controlled."""
+        said = [client.channels for client in self.clients if client.channels is not None]
+        return all(one.state != lib.GL_CHANNELS_REFUSED for one in said)
 
     def holders(self, epoch: int) -> list[Client]:
         """The tenant's processes that hold this lease."""

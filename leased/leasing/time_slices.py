@@ -26,12 +26,13 @@ NO_LEASE = "it holds no lease"
 
 @dataclass
 class TimeSlices:
-    """controllers: by UUID of the device. known_at: when NVML last said whose work a device did."""
+    """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
+    device does."""
 
     loop: ArbiterLoop
     registry: Registry
     controllers: dict[str, Controller] = field(default_factory=dict)
-    known_at: dict[str, int] = field(default_factory=dict)
+    silent_since: dict[str, int] = field(default_factory=dict)
 
     # -- what happens --------------------------------------------------------------------
 
@@ -42,11 +43,11 @@ class TimeSlices:
         if not tenants:
             self.controllers.pop(uuid, None)
         parts = _parts(tenants, busy, work)
-        if parts is not None:
-            self.known_at[uuid] = now
-        elif self._knows(uuid, now):
-            return
-        if tenants:
+        if parts is not None or not tenants:
+            self.silent_since.pop(uuid, None)
+        else:
+            self.silent_since.setdefault(uuid, now)
+        if tenants and (parts is not None or not self._knows(uuid, now)):
             self._look(uuid, now, parts or {}, work)
             for tenant in tenants:
                 self._tell_arbiter(tenant)
@@ -60,6 +61,11 @@ class TimeSlices:
                 continue
             if any(choice.slice_us != AS_MADE for choice in controller.chosen.values()):
                 self._look(uuid, self.loop.clock(), {}, {})
+
+    def came(self, tenant: Tenant) -> None:
+        """A process of the tenant has connected. Until it says that its groups cannot be controlled
+        it is taken for one whose groups can be."""
+        self._tell_arbiter(tenant)
 
     def said(self, tenant: Tenant, client: Client, message: client_messages.Channels) -> None:
         """A process says whether its channel groups can be controlled."""
@@ -87,8 +93,8 @@ class TimeSlices:
         return any(tenant.job_id in controller.obedience.caught for controller in there)
 
     def _knows(self, uuid: str, now: int) -> bool:
-        at = self.known_at.get(uuid)
-        return at is not None and now - at < PATIENCE_NS
+        since = self.silent_since.get(uuid)
+        return since is None or now - since < PATIENCE_NS
 
     # -- what follows --------------------------------------------------------------------
 

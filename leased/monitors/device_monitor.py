@@ -71,7 +71,8 @@ class DeviceMonitor:
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)
                 if work is not None:
                     self.leases.gpus.measured(work)
-            self._measure_slices(gpu.uuid, seen)
+            if seen is not None or gpu in gpus:
+                self._measure_slices(gpu.uuid, seen)
             if not self.leases.tenants.sharing(gpu.uuid):
                 await self.watch.look(gpu, {})
             elif seen is not None:

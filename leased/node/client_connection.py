@@ -162,6 +162,7 @@ class ClientConnection(Connection):
             self.payer, self.job = tenant.uid, tenant.job_id
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
+            self.leases.slices.came(tenant)
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, replace(message, memory=memory))
             self.on_heard(self)

@@ -15,7 +15,7 @@ FULL, IDLE = 0.85, 0.75  # of the time: from where on a device is full, and unti
 SATURATES, FALLS_SHORT, STOPS = 0.93, 0.9, 0.7
 DOUBT_NS = 64_000_000_000  # the longest pause before something is tried again
 
-NEW = "a job has just come"
+NEW = "it is looked at what the jobs on the GPU use"
 NOT_FULL = "the GPU is idle in between"
 SILENT = "it has not used the GPU for a while"
 BURSTS = "it uses less than its part, so its bursts are not interrupted"

@@ -130,4 +130,4 @@ def test_a_job_is_told_what_it_has_on_each_device() -> None:
     for _ in range(2):
         door.leases.slices.measured(UUID, 100, {os.getpid(): 100})
     said = channel_details.slices(door.leases, door.tenant)
-    assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": controller.NOT_CONTROLLED}}
+    assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": controller.ALONE}}

@@ -61,6 +61,7 @@ class Node:
     def process(self, tenant: Tenant, state: int | None = lib.GL_CHANNELS_CONTROLLED) -> Process:
         """It has a lease, or shares that of its job. state: None: it says nothing of its groups."""
         process = Process(10 * tenant.job_id + len(tenant.clients))
+        self.slices.came(tenant)
         self.leases.clients.attach(tenant, process, client_messages.Hello(0, True, {}))
         if state is not None:
             self.say(tenant, process, state)
@@ -154,10 +155,10 @@ def test_while_nvml_does_not_say_whose_the_work_is(busy: int | None, work: int) 
     node.settle()
     assert node.controlled(node.one)
     node.batch.take()
-    for _ in range(PATIENCE_NS // LOOK_NS - 1):
+    for _ in range(PATIENCE_NS // LOOK_NS):
         node.look(1, (node.batch, work), busy=busy)
         assert node.batch.take() == []
-    node.look(2, (node.batch, work), busy=busy)
+    node.look(1, (node.batch, work), busy=busy)
     assert node.batch.take() == [(SLICE, AS_MADE)]
     assert node.slices.chosen(2, UUIDS[0]).why == controller.NOT_KNOWN
     assert not node.controlled(node.one)
@@ -169,13 +170,15 @@ def test_the_arbiter_hears_whether_all_of_a_job_can_be_controlled() -> None:
     node = Node()
     tenant = node.job(1, gpus=2)
     process = node.process(tenant)
-    node.look(1, busy=0)
-    assert not node.controlled(tenant), "of its other GPU NVML says nothing yet"
-    node.slices.measured(UUIDS[1], 0, {})
-    node.say(tenant, process, lib.GL_CHANNELS_CONTROLLED)
     assert node.controlled(tenant)
+    for _ in range(2):
+        node.slices.measured(UUIDS[1], None, {})
+        node.now += PATIENCE_NS
+    node.slices.measured(UUIDS[1], None, {})
+    assert not node.controlled(tenant), "of its other GPU NVML says nothing"
+    node.slices.measured(UUIDS[1], 0, {})
+    node.say(tenant, process, lib.GL_CHANNELS_NONE)
     node.process(tenant, state=None)
-    node.process(tenant, lib.GL_CHANNELS_NONE)
     assert node.controlled(tenant)
     other = node.process(tenant, lib.GL_CHANNELS_REFUSED)
     assert not node.controlled(tenant)
