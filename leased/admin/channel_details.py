@@ -1,4 +1,5 @@
-"""What status says of a job's channel groups: whether their time slices can be set, or why not."""
+"""What status says of a job's channel groups: whether their time slices can be set, or why not, and
+which ones have been chosen."""
 
 from __future__ import annotations
 
@@ -7,19 +8,37 @@ from collections import Counter
 from _gpulease import lib
 
 from leased.api import answers
+from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.slices.controller import DISOBEYS
+from leased.slices.job import ALWAYS
 
 
-def of_tenant(tenant: Tenant) -> answers.Channels:
+def of_tenant(leases: Leases, tenant: Tenant) -> answers.Channels:
     """Of all processes of the tenant; if one's groups cannot be controlled, the job's cannot."""
     said = [client.channels for client in tenant.clients if client.channels is not None]
     refused = Counter(one.reason for one in said if one.state == lib.GL_CHANNELS_REFUSED)
+    controlled = sum(one.state == lib.GL_CHANNELS_CONTROLLED for one in said)
     if refused:
         ((why, _),) = refused.most_common(1)
         return {"state": "refused", "why": why, "processes": refused.total()}
-    controlled = sum(one.state == lib.GL_CHANNELS_CONTROLLED for one in said)
+    if leases.slices.disobeys(tenant):
+        return {"state": "refused", "why": DISOBEYS, "processes": controlled}
     return {
         "state": "controlled" if controlled else "none",
         "why": None,
         "processes": controlled,
+    }
+
+
+def slices(leases: Leases, tenant: Tenant) -> dict[str, answers.Slices]:
+    """By UUID, how the tenant's groups run now."""
+    chosen = {uuid: leases.slices.chosen(tenant.job_id, uuid) for uuid in tenant.gang}
+    return {
+        uuid: {
+            "slice_s": choice.slice_us / 1e6 if choice.slice_us else None,
+            "duty": choice.duty / ALWAYS,
+            "why": choice.why,
+        }
+        for uuid, choice in chosen.items()
     }

@@ -177,6 +177,15 @@ class Channels(TypedDict):
     processes: int
 
 
+class Slices(TypedDict):
+    """How a job's channel groups run on a device. slice_s: their time slices; None: as the driver
+    made them. duty: in which part of the time they may run. why: what follows "the job"."""
+
+    slice_s: float | None
+    duty: float
+    why: str
+
+
 class Share(TypedDict):
     """The part of its GPUs' time that a job has at least (request) and at most (limit).
 
@@ -194,8 +203,8 @@ class Share(TypedDict):
 
 class Tenant(TypedDict):
     """One job. job: as squeue shows it. The rest is by device (UUID): resident_bytes, fixed (bytes
-    that cannot leave, by reason), kept_out, gpus (usage). Older daemons do not say fixed, clean,
-    opened, share and channels."""
+    that cannot leave, by reason), kept_out, slices, gpus (usage). Older daemons do not say fixed,
+    clean, opened, share, channels and slices."""
 
     job_id: int
     job: str
@@ -210,6 +219,7 @@ class Tenant(TypedDict):
     ahead_bytes: NotRequired[int]  # 0 of older daemons
     clients: int
     channels: NotRequired[Channels]
+    slices: NotRequired[dict[str, Slices]]
     state: str
     stopped: bool
     parked: Parked | None

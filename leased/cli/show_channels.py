@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from leased.api.answers import Status
+from collections.abc import Iterator
+
+from leased.api.answers import Slices, Status, Tenant
 
 
 def lines(answer: Status) -> list[str]:
+    """The jobs whose time slices the daemon cannot choose, and why; and what it has chosen."""
+    index = {device["uuid"]: device["index"] for device in answer["devices"]}
+    return uncontrolled(answer) + [
+        f"job {tenant['job_id']} has {_words(chosen)} of GPU {index.get(uuid, '?')}: "
+        f"{chosen['why']}"
+        for tenant in answer["tenants"]
+        for uuid, chosen in _chosen(tenant)
+    ]
+
+
+def uncontrolled(answer: Status) -> list[str]:
     """The jobs whose time slices the daemon cannot choose, and why."""
     return [
         f"job {tenant['job']}: its time slices are the driver's "
@@ -13,3 +26,20 @@ def lines(answer: Status) -> list[str]:
         for tenant in answer.get("tenants", [])
         if (said := tenant.get("channels")) is not None and said["state"] == "refused"
     ]
+
+
+def _chosen(tenant: Tenant) -> Iterator[tuple[str, Slices]]:
+    """By device, what is not as the driver made it."""
+    for uuid, chosen in tenant.get("slices", {}).items():
+        if chosen["slice_s"] is not None or chosen["duty"] < 1:
+            yield uuid, chosen
+
+
+def _words(chosen: Slices) -> str:
+    slice_s = chosen["slice_s"]
+    words = "the driver's time slices" if slice_s is None else f"time slices of {_short(slice_s)}"
+    return words if chosen["duty"] == 1 else f"{words} in {chosen['duty']:.1%} of the time"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"

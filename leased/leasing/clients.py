@@ -170,10 +170,6 @@ class Clients:
         if message.left and tenant.swaps:
             self.loop.run(LeftUncopied(tenant.job_id, message.uuid, message.left))
 
-    def channels(self, client: Client, message: client_messages.Channels) -> None:
-        """The process says whether its channel groups can be controlled."""
-        client.channels = message
-
     def detach(self, tenant: Tenant, client: Client) -> None:
         """The connection of a process has ended: its lease is released and its memory is free."""
         if client not in tenant.clients:

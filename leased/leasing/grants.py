@@ -12,6 +12,7 @@ from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
+from leased.leasing.time_slices import TimeSlices
 from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
@@ -26,11 +27,17 @@ class Grants:
     """
 
     def __init__(
-        self, loop: ArbiterLoop, registry: Registry, stuck: StuckClients, in_flight_ns: int
+        self,
+        loop: ArbiterLoop,
+        registry: Registry,
+        stuck: StuckClients,
+        slices: TimeSlices,
+        in_flight_ns: int,
     ):
         self.loop = loop
         self.registry = registry
         self.stuck = stuck
+        self.slices = slices
         self.in_flight_ns = in_flight_ns
         # Called with a tenant that has overrun; again, with True, when it has forfeited its GPUs.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
@@ -44,6 +51,7 @@ class Grants:
             case arbiter.Grant():
                 self.registry.steps.granted(tenant.job_id)
                 self._grant(tenant, action)
+                self.slices.granted(tenant)
                 self.registry.steps.see(tenant.job_id, *tenant.clients)
             case arbiter.Restore():
                 self._restore(tenant, action)

@@ -21,12 +21,14 @@ from leased.leasing.node_gpus import NodeGpus
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Tenant
+from leased.leasing.time_slices import TimeSlices
 from leased.record.recorder import Recorder
 
 
 class Leases:
     """tenants: they open and close. clients: their processes. gpus: what there is to lease.
-    view: what the arbiter knows. loop: gives it events. `clock` gives monotonic ns."""
+    slices: the GPU's time slices. view: what the arbiter knows. loop: gives it events. `clock`
+    gives monotonic ns."""
 
     def __init__(
         self,
@@ -57,7 +59,8 @@ class Leases:
         self.view = self.loop.view
         self.tenants = Registry(self.loop)
         self.stuck = StuckClients(self.tenants, self.view, clock)
-        self.grants = Grants(self.loop, self.tenants, self.stuck, in_flight_ns)
+        self.slices = TimeSlices(self.loop, self.tenants)
+        self.grants = Grants(self.loop, self.tenants, self.stuck, self.slices, in_flight_ns)
         self.loop.perform = self.grants.perform
         overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
         reports = MemoryReports(overheads, clock, self.run)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from _gpulease import lib
+
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
 from leased.wire import client_messages
@@ -25,6 +27,7 @@ class Client(Protocol):
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
+    runs: dict[str, tuple[int, int]]  # by UUID, the slice and the duty that it was told
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
 
     @property
@@ -72,6 +75,12 @@ class Tenant:
     def memory_kind(self) -> str:
         """swap or managed, as --gpu-share and the daemon's answers name it."""
         return "swap" if self.swaps else "managed"
+
+    @property
+    def controlled(self) -> bool:
+        """Whether none of its processes says that its channel groups cannot be controlled."""
+        said = [client.channels for client in self.clients if client.channels is not None]
+        return all(one.state != lib.GL_CHANNELS_REFUSED for one in said)
 
     def holders(self, epoch: int) -> list[Client]:
         """The tenant's processes that hold this lease."""

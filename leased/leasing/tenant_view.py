@@ -101,6 +101,16 @@ class TenantView:
         return self._arbiter.rules.can_share(self._tenant)
 
     @property
+    def controlled(self) -> bool:
+        """Whether time slices of the GPU can divide its work from that of others."""
+        return self._tenant.controlled
+
+    @property
+    def sliced(self) -> bool:
+        """Whether the GPU's own time slices keep its share now."""
+        return self._arbiter.rules.sliced(self._tenant)
+
+    @property
     def quantum_ns(self) -> int:
         """How long it may hold its gang while another job waits, if no memory has to move."""
         return self._arbiter.rules.quantum(self._tenant, 0)

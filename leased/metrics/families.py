@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from leased.api.answers import Device, Figures, Tenant
+from leased.api.answers import Device, Figures, Slices, Tenant
 
 PREFIX = "gpu_lease_"
 COUNTER, GAUGE = "counter", "gauge"
@@ -58,6 +58,11 @@ class JobDevice:
     @property
     def figures(self) -> Figures | None:
         return self.job["gpus"].get(self.uuid)
+
+    @property
+    def slices(self) -> Slices | None:
+        """None: an older daemon does not say it."""
+        return self.job.get("slices", {}).get(self.uuid)
 
 
 Counted = Callable[[Figures], float]
@@ -152,6 +157,20 @@ JOBS: tuple[Row[JobDevice], ...] = (
         "bytes",
         "Bytes of the job that are on the GPU and could be moved.",
         lambda one: one.job["resident_bytes"].get(one.uuid),
+    ),
+    Row(
+        "slice_seconds",
+        GAUGE,
+        "seconds",
+        "The time slice that was set for the job on the GPU; 0: the driver's own.",
+        lambda one: None if one.slices is None else one.slices["slice_s"] or 0.0,
+    ),
+    Row(
+        "duty_ratio",
+        GAUGE,
+        "ratio",
+        "In which part of the time the job's work may run on the GPU.",
+        lambda one: None if one.slices is None else one.slices["duty"],
     ),
 )
 

@@ -71,11 +71,17 @@ class DeviceMonitor:
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)
                 if work is not None:
                     self.leases.gpus.measured(work)
+            if seen is not None or gpu in gpus:
+                self._measure_slices(gpu.uuid, seen)
             if not self.leases.tenants.sharing(gpu.uuid):
                 await self.watch.look(gpu, {})
             elif seen is not None:
                 self.leases.gpus.update(gpu, seen.processes)
                 await self.watch.look(gpu, seen.processes)
+
+    def _measure_slices(self, uuid: str, seen: Seen | None) -> None:
+        busy, work = (None, {}) if seen is None else (seen.busy, seen.work)
+        self.leases.slices.measured(uuid, busy, work)
 
     def _parts(self, uuid: str, work: Mapping[int, int]) -> tuple[WorkPart, ...]:
         """The work of each tenant that shares the device. work: by pid."""

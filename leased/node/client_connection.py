@@ -83,6 +83,7 @@ class ClientConnection(Connection):
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
+        self.runs: dict[str, tuple[int, int]] = {}
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
         self.process: ProcessId | None = None
@@ -164,6 +165,7 @@ class ClientConnection(Connection):
             self.payer, self.job = tenant.uid, tenant.job_id
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
+            self.leases.slices.came(tenant)
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, replace(message, memory=memory))
             self.on_heard(self)
@@ -174,7 +176,7 @@ class ClientConnection(Connection):
         self.tenant = self.calls = self.channels = None
         self.wants = self.restoring = False
         self.held = self.passed = 0
-        self.memory, self.details, self.name = {}, {}, b""
+        self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""

@@ -34,6 +34,7 @@ def handle(
 def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> None:
     """The connection has ended: nothing of what its client wanted or held is left."""
     leases.clients.detach(tenant, client)
+    leases.slices.gone(tenant)
     if leases.claims is not None:
         leases.claims.forget(client)
     if leases.copies is not None and client.process is not None:
@@ -127,7 +128,7 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.HostGive: _copies,
     client_messages.Claim: _claim,
     client_messages.Details: _details,
-    client_messages.Channels: lambda leases, client, _, message: leases.clients.channels(
-        client, message
+    client_messages.Channels: lambda leases, client, tenant, message: leases.slices.said(
+        tenant, client, message
     ),
 }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, cast
 
 import pytest
 from _gpulease import ffi, lib
 
 from leased.admin import channel_details
-from leased.api.answers import Channels
+from leased.api.answers import Channels, Slices
 from leased.cli import show_channels
+from leased.slices import controller
 from leased.wire import header
 from tests.cli.fake_status import status
-from tests.connections.test_limits import HELLO, Door, refusal
+from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, refusal
 
 NONE, CONTROLLED, REFUSED = range(3)
 
@@ -33,7 +35,7 @@ def of_job(*said: tuple[int, bytes] | None) -> Channels:
         if one is not None:
             door.say(sock, channels(*one))
         assert sock.open
-    return channel_details.of_tenant(door.tenant)
+    return channel_details.of_tenant(door.leases, door.tenant)
 
 
 MPS = (REFUSED, b"MPS has the channels")
@@ -61,7 +63,7 @@ def test_the_last_one_counts() -> None:
     door.say(sock, HELLO)
     for said in (channels(CONTROLLED), channels(*MPS), channels(NONE)):
         door.say(sock, said)
-    assert channel_details.of_tenant(door.tenant)["state"] == "none"
+    assert channel_details.of_tenant(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_process_that_is_gone_says_nothing() -> None:
@@ -70,7 +72,7 @@ def test_a_process_that_is_gone_says_nothing() -> None:
     door.say(sock, HELLO)
     door.say(sock, channels(*MPS))
     door.say(sock, b"")
-    assert channel_details.of_tenant(door.tenant)["state"] == "none"
+    assert channel_details.of_tenant(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_state_that_cannot_be_is_refused() -> None:
@@ -97,6 +99,35 @@ def test_jobs_whose_slices_cannot_be_set_are_named() -> None:
     answer = status(jobs=3)
     answer["tenants"][1]["channels"] = of_job(MPS)
     answer["tenants"][2]["channels"] = of_job((CONTROLLED, b""))
+    assert (
+        show_channels.uncontrolled(answer)
+        == show_channels.lines(answer)
+        == ["job 101: its time slices are the driver's (1 of 1 processes): MPS has the channels"]
+    )
+
+
+def test_what_was_chosen_is_said_with_its_reason() -> None:
+    answer = status(jobs=4)
+    made: Slices = {"slice_s": None, "duty": 1.0, "why": "it is alone on the GPU"}
+    others: list[dict[str, float]] = [{"slice_s": 5e-5}, {"slice_s": 0.02, "duty": 0.25}]
+    for tenant, other in zip(answer["tenants"], [{}, *others, {"duty": 0.3}], strict=True):
+        tenant["slices"] = {"GPU-1": cast("Slices", made | other)}
+    why = "of GPU 1: it is alone on the GPU"
     assert show_channels.lines(answer) == [
-        "job 101: its time slices are the driver's (1 of 1 processes): MPS has the channels"
+        f"job 101 has time slices of 50 us {why}",
+        f"job 102 has time slices of 20.0 ms in 25.0% of the time {why}",
+        f"job 103 has the driver's time slices in 30.0% of the time {why}",
     ]
+
+
+def test_a_job_is_told_what_it_has_on_each_device() -> None:
+    door = Door()
+    said = channel_details.slices(door.leases, door.tenant)
+    assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": "it holds no lease"}}
+    sock = door.connect()
+    door.say(sock, HELLO)
+    door.say(sock, REQUEST)
+    for _ in range(2):
+        door.leases.slices.measured(UUID, 100, {os.getpid(): 100})
+    said = channel_details.slices(door.leases, door.tenant)
+    assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": controller.ALONE}}

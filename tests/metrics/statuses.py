@@ -47,6 +47,7 @@ def tenant(job_id: int, index: int = 0, *, opened: float = 1.0, **figures: float
         "opened": opened,
         "state": "idle",
         "resident_bytes": {UUIDS[index]: 4096},
+        "slices": {UUIDS[index]: {"slice_s": None, "duty": 1.0, "why": "it is alone on the GPU"}},
         "gpus": {UUIDS[index]: {figure.key: 0 for figure in FIGURES} | figures},
     }
 

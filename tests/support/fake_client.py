@@ -15,6 +15,7 @@ class FakeClient:
         self.held = self.passed = 0
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
+        self.runs: dict[str, tuple[int, int]] = {}
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.told: list[int] = []

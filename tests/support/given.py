@@ -6,9 +6,14 @@ from leased.config.options import Options, Resolved
 
 
 def given(
-    lock: str = "auto", quantum_ns: int = 10**9, *, swaps: bool = False, request: float = 0.0
+    lock: str = "auto",
+    quantum_ns: int = 10**9,
+    *,
+    swaps: bool = False,
+    request: float = 0.0,
+    limit: float = 1.0,
 ) -> Resolved:
     """Resolved options. What is left out has its default."""
     memory = "swap" if swaps else "managed"
-    said = Options(quantum_ns=quantum_ns, lock=lock, memory=memory, request=request)
+    said = Options(quantum_ns=quantum_ns, lock=lock, memory=memory, request=request, limit=limit)
     return Resolved.of(said, Options())

@@ -91,7 +91,7 @@ def _devices(status: Status) -> Iterator[Finding]:
 
 def _channels(status: Status) -> Finding:
     """Where the GPU's time slices cannot be set, jobs have those of the driver."""
-    said = show_channels.lines(status)
+    said = show_channels.uncontrolled(status)
     if not said:
         return Finding("time-slices", OK, "no job says that its time slices cannot be set")
     words = f"the time slices of {count(len(said), 'job')} cannot be set; {said[0]}"

@@ -1,0 +1,161 @@
+"""The GPU's time slices of the node's jobs: what NVML says of their work goes in, RUN messages come
+out.
+
+leased/slices decides. A process is told what is chosen for its job when that changes, and once it
+has said that its channel groups can be controlled: a former daemon may have told it something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from _gpulease import lib
+
+from leased.core.tenant_events import Channels
+from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.registry import Registry
+from leased.leasing.tenant import Client, Tenant
+from leased.slices.controller import Controller
+from leased.slices.job import AS_MADE, Choice, Seen, as_made
+from leased.wire import client_messages, daemon_messages
+
+PATIENCE_NS = 2_000_000_000  # NVML may say nothing for so long: some cards have a sample a second
+NO_LEASE = "it holds no lease"
+
+
+@dataclass
+class TimeSlices:
+    """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
+    device does."""
+
+    loop: ArbiterLoop
+    registry: Registry
+    controllers: dict[str, Controller] = field(default_factory=dict)
+    silent_since: dict[str, int] = field(default_factory=dict)
+
+    # -- what happens --------------------------------------------------------------------
+
+    def measured(self, uuid: str, busy: int | None, work: Mapping[int, int]) -> None:
+        """NVML has been polled. busy: percent; None: it does not say. work: by pid, as
+        nvml_answers.Seen has it."""
+        tenants, now = self.registry.sharing(uuid), self.loop.clock()
+        if not tenants:
+            self.controllers.pop(uuid, None)
+        parts = _parts(tenants, busy, work)
+        if parts is not None or not tenants:
+            self.silent_since.pop(uuid, None)
+        else:
+            self.silent_since.setdefault(uuid, now)
+        if tenants and (parts is not None or not self._knows(uuid, now)):
+            self._look(uuid, now, parts or {}, work)
+            for tenant in tenants:
+                self._tell_arbiter(tenant)
+
+    def granted(self, tenant: Tenant) -> None:
+        """The tenant holds a lease from now on. Until it is known what it does, its neighbours have
+        the driver's own slices."""
+        for uuid in tenant.gang:
+            controller = self.controllers.get(uuid)
+            if controller is None or tenant.job_id in controller.chosen:
+                continue
+            if any(choice.slice_us != AS_MADE for choice in controller.chosen.values()):
+                self._look(uuid, self.loop.clock(), {}, {})
+
+    def came(self, tenant: Tenant) -> None:
+        """A process of the tenant has connected. Until it says that its groups cannot be controlled
+        it is taken for one whose groups can be."""
+        self._tell_arbiter(tenant)
+
+    def said(self, tenant: Tenant, client: Client, message: client_messages.Channels) -> None:
+        """A process says whether its channel groups can be controlled."""
+        client.channels = message
+        self._tell(tenant, client)
+        self._tell_arbiter(tenant)
+
+    def gone(self, tenant: Tenant) -> None:
+        """A process of the tenant is gone."""
+        if self.registry.has(tenant):
+            self._tell_arbiter(tenant)
+
+    # -- what is known -------------------------------------------------------------------
+
+    def chosen(self, job_id: int, uuid: str) -> Choice:
+        """What the job's groups on the device have now."""
+        controller = self.controllers.get(uuid)
+        if controller is None or job_id not in controller.chosen:
+            return as_made(NO_LEASE)
+        return controller.chosen[job_id]
+
+    def disobeys(self, tenant: Tenant) -> bool:
+        """Whether the tenant does not do what was chosen for it."""
+        there = [self.controllers[uuid] for uuid in tenant.gang if uuid in self.controllers]
+        return any(tenant.job_id in controller.obedience.caught for controller in there)
+
+    def _knows(self, uuid: str, now: int) -> bool:
+        since = self.silent_since.get(uuid)
+        return since is None or now - since < PATIENCE_NS
+
+    # -- what follows --------------------------------------------------------------------
+
+    def _look(
+        self, uuid: str, now: int, parts: Mapping[int, float], work: Mapping[int, int]
+    ) -> None:
+        """Choose again. parts: by job, what it had of the device; work: by pid."""
+        tenants = {tenant.job_id: tenant for tenant in self.registry.sharing(uuid)}
+        controller = self.controllers.setdefault(uuid, Controller())
+        before = {job: self.chosen(job, uuid) for job in tenants}
+        controller.look(
+            now, {job: self._seen(tenant, parts.get(job), work) for job, tenant in tenants.items()}
+        )
+        for job, tenant in tenants.items():
+            if self.chosen(job, uuid)[:2] != before[job][:2]:
+                for client in list(tenant.clients):
+                    self._tell(tenant, client)
+
+    def _seen(self, tenant: Tenant, part: float | None, work: Mapping[int, int]) -> Seen:
+        """A share counts where slices keep it: by turns the arbiter does."""
+        state, given = self.loop.view.tenant(tenant.job_id), tenant.given
+        return Seen(
+            *(part, tenant.controlled, state.lease is not None),
+            processes=max(1, sum(bool(work.get(pid)) for pid in _pids(tenant))),
+            request=given.request if state.sliced else 0.0,
+            limit=given.limit if state.sliced else 1.0,
+        )
+
+    def _tell(self, tenant: Tenant, client: Client) -> None:
+        """Tell a process what it has not been told yet."""
+        said = client.channels
+        if said is None or said.state == lib.GL_CHANNELS_REFUSED:
+            client.runs = {}
+            return
+        for uuid in tenant.gang:
+            now, before = self.chosen(tenant.job_id, uuid), client.runs.get(uuid, (None, None))
+            client.runs[uuid] = now.slice_us, now.duty
+            if now.slice_us != before[0]:
+                client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, now.slice_us))
+            if now.duty != before[1]:
+                client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, now.duty))
+
+    def _tell_arbiter(self, tenant: Tenant) -> None:
+        """Whether slices can divide the tenant's work from that of others."""
+        state, now = self.loop.view.tenant(tenant.job_id), self.loop.clock()
+        known = all(self._knows(uuid, now) for uuid in tenant.gang)
+        controlled = tenant.controlled and known and not self.disobeys(tenant)
+        if state.controlled != controlled:
+            self.loop.run(Channels(tenant.job_id, controlled))
+
+
+def _pids(tenant: Tenant) -> set[int]:
+    return {client.pid for client in tenant.clients}
+
+
+def _parts(
+    tenants: list[Tenant], busy: int | None, work: Mapping[int, int]
+) -> dict[int, float] | None:
+    """By job, the part of the time in which the device worked for it. None: NVML does not say."""
+    total = sum(work.values())
+    if busy is None or (busy and not total):
+        return None
+    of_all = busy / 100 / max(1, total)
+    return {t.job_id: of_all * sum(work.get(pid, 0) for pid in _pids(t)) for t in tenants}

@@ -1,0 +1,226 @@
+"""What NVML says of jobs becomes time slices, which their processes are told once, and when."""
+
+from __future__ import annotations
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.leasing.time_slices import PATIENCE_NS
+from leased.slices import controller
+from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US
+from leased.wire import client_messages
+from leased.wire.device_bytes import uuid_text
+from tests.support.fake_client import FakeClient
+from tests.support.given import given
+
+UUIDS = ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "GPU-10010203-0405-0607-0809-0a0b0c0d0e0f"]
+S = 1_000_000_000
+LOOK_NS = S // 2
+SLICE, DUTY = lib.GL_RUN_SLICE, lib.GL_RUN_DUTY
+NEW = [(SLICE, AS_MADE), (DUTY, ALWAYS)]  # what a process hears first
+
+
+class Process(FakeClient):
+    """runs: what it was told since it was last asked, of each device."""
+
+    def __init__(self, pid: int):
+        super().__init__(pid)
+        self.heard: list[tuple[str, int, int]] = []
+
+    def send(self, message: bytes) -> None:
+        super().send(message)
+        if self.told[-1] == lib.GL_RUN:
+            said = ffi.from_buffer("struct gl_run *", message)
+            self.heard.append((uuid_text(bytes(ffi.buffer(said.uuid))), said.kind, said.value))
+
+    def take(self, uuid: str = UUIDS[0]) -> list[tuple[int, int]]:
+        """What it has heard of a device since it was last asked."""
+        heard, self.heard = self.heard, [one for one in self.heard if one[0] != uuid]
+        return [(kind, value) for of, kind, value in heard if of == uuid]
+
+
+class Node:
+    """Two GPUs, and jobs on the first one, of one process each unless more are made."""
+
+    def __init__(self) -> None:
+        self.now = S
+        gpus = [Gpu(n, uuid, "fake", 1 << 34, 1 << 34, 0) for n, uuid in enumerate(UUIDS)]
+        self.leases = Leases(gpus, lambda: self.now)
+        self.slices = self.leases.slices
+
+    def job(self, job: int, request: float = 0.0, limit: float = 1.0, gpus: int = 1) -> Tenant:
+        totals = dict.fromkeys(UUIDS[:gpus], 1 << 30)
+        options = given("auto", S, request=request, limit=limit)
+        tenant = Tenant(job, 1000, options, totals)
+        self.leases.tenants.open(tenant)
+        return tenant
+
+    def process(self, tenant: Tenant, state: int | None = lib.GL_CHANNELS_CONTROLLED) -> Process:
+        """It has a lease, or shares that of its job. state: None: it says nothing of its groups."""
+        process = Process(10 * tenant.job_id + len(tenant.clients))
+        self.slices.came(tenant)
+        self.leases.clients.attach(tenant, process, client_messages.Hello(0, True, {}))
+        if state is not None:
+            self.say(tenant, process, state)
+        return process
+
+    def say(self, tenant: Tenant, process: Process, state: int) -> None:
+        self.slices.said(tenant, process, client_messages.Channels(state, "MPS"))
+
+    def look(self, times: int, *work: tuple[Process, int], busy: int | None = 100) -> None:
+        for _ in range(times):
+            self.now += LOOK_NS
+            self.slices.measured(UUIDS[0], busy, {process.pid: part for process, part in work})
+
+    def controlled(self, tenant: Tenant) -> bool:
+        return self.leases.view.tenant(tenant.job_id).controlled
+
+
+class Pair(Node):
+    """Job 1 works in bursts, job 2 always."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = self.job(1), self.job(2)
+        self.burst, self.batch = self.process(self.one), self.process(self.two)
+
+    def settle(self, times: int = 10) -> None:
+        self.look(times, (self.burst, 15), (self.batch, 85))
+
+
+def test_a_process_is_told_once_what_was_chosen() -> None:
+    node = Pair()
+    assert node.burst.take() == node.batch.take() == NEW
+    node.settle()
+    assert node.burst.take() == [(SLICE, LONG_US)]
+    assert node.batch.take() == [(SLICE, SHORT_US)]
+    node.settle(50)
+    assert node.burst.take() == node.batch.take() == []
+
+
+def test_a_process_that_comes_later_or_again_is_told_at_once() -> None:
+    """A former daemon may have told it something else."""
+    node = Pair()
+    node.settle()
+    other = node.process(node.one, state=None)
+    assert other.take() == []
+    node.say(node.one, other, lib.GL_CHANNELS_NONE)
+    assert other.take() == [(SLICE, LONG_US), (DUTY, ALWAYS)]
+    node.say(node.one, other, lib.GL_CHANNELS_CONTROLLED)
+    assert other.take() == []
+
+
+def test_a_process_that_cannot_control_its_groups_is_told_nothing() -> None:
+    node = Pair()
+    node.say(node.one, node.burst, lib.GL_CHANNELS_REFUSED)
+    node.burst.take()
+    node.settle()
+    assert node.burst.take() == []
+    assert node.slices.chosen(1, UUIDS[0]).why == controller.NOT_CONTROLLED
+    node.say(node.one, node.burst, lib.GL_CHANNELS_CONTROLLED)
+    assert node.burst.take() == NEW
+    node.settle(1)
+    assert node.burst.take() == [(SLICE, LONG_US)]
+
+
+def test_a_job_that_comes_finds_the_drivers_slices() -> None:
+    node = Pair()
+    node.settle()
+    node.batch.take()
+    third = node.process(node.job(3))
+    assert node.batch.take() == [(SLICE, AS_MADE)]
+    assert third.take() == NEW
+
+
+def test_a_job_that_ends_leaves_the_drivers_slices() -> None:
+    node = Pair()
+    node.settle()
+    node.batch.take()
+    node.leases.clients.detach(node.one, node.burst)
+    node.look(1, (node.batch, 100))
+    assert node.batch.take() == [(SLICE, AS_MADE)]
+    node.leases.tenants.close(1)
+    node.leases.tenants.close(2)
+    node.look(1)
+    assert not node.slices.controllers
+
+
+@pytest.mark.parametrize(("busy", "work"), [(None, 0), (100, 0)])
+def test_while_nvml_does_not_say_whose_the_work_is(busy: int | None, work: int) -> None:
+    """Some cards have no sample at each look. Then the choices stay, but not for long."""
+    node = Pair()
+    node.settle()
+    assert node.controlled(node.one)
+    node.batch.take()
+    for _ in range(PATIENCE_NS // LOOK_NS):
+        node.look(1, (node.batch, work), busy=busy)
+        assert node.batch.take() == []
+    node.look(1, (node.batch, work), busy=busy)
+    assert node.batch.take() == [(SLICE, AS_MADE)]
+    assert node.slices.chosen(2, UUIDS[0]).why == controller.NOT_KNOWN
+    assert not node.controlled(node.one)
+    node.look(1, (node.batch, 1))
+    assert node.controlled(node.one)
+
+
+def test_the_arbiter_hears_whether_all_of_a_job_can_be_controlled() -> None:
+    node = Node()
+    tenant = node.job(1, gpus=2)
+    process = node.process(tenant)
+    assert node.controlled(tenant)
+    for _ in range(2):
+        node.slices.measured(UUIDS[1], None, {})
+        node.now += PATIENCE_NS
+    node.slices.measured(UUIDS[1], None, {})
+    assert not node.controlled(tenant), "of its other GPU NVML says nothing"
+    node.slices.measured(UUIDS[1], 0, {})
+    node.say(tenant, process, lib.GL_CHANNELS_NONE)
+    node.process(tenant, state=None)
+    assert node.controlled(tenant)
+    other = node.process(tenant, lib.GL_CHANNELS_REFUSED)
+    assert not node.controlled(tenant)
+    node.leases.clients.detach(tenant, other)
+    node.slices.gone(tenant)
+    assert node.controlled(tenant)
+
+
+def test_shares_side_by_side_are_slices_and_by_turns_they_are_not() -> None:
+    node = Node()
+    one, two = node.job(1, request=0.2), node.job(2, request=0.6, limit=0.7)
+    a, b = node.process(one), node.process(two)
+    node.look(1, busy=0)
+    node.look(4, (a, 50), (b, 50))
+    slices = [node.slices.chosen(job, UUIDS[0]).slice_us for job in (1, 2)]
+    assert slices[1] > 2 * slices[0] > 0
+    node.say(one, a, lib.GL_CHANNELS_REFUSED)
+    node.look(1, (a, 50), (b, 50))
+    assert [lease.revoked for lease in node.leases.view.device(UUIDS[0]).holders] == [False, True]
+    assert {node.slices.chosen(job, UUIDS[0])[:2] for job in (1, 2)} == {(AS_MADE, ALWAYS)}
+
+
+def test_a_job_that_keeps_more_than_its_limit_takes_turns() -> None:
+    node = Node()
+    one, two = node.job(1), node.job(2, limit=0.2)
+    a, b = node.process(one), node.process(two)
+    node.look(1, busy=0)
+    node.look(12, (a, 20), (b, 80))
+    assert node.slices.disobeys(two)
+    assert not node.controlled(two)
+    assert node.controlled(one)
+
+
+def test_many_looks_send_next_to_nothing() -> None:
+    """256 processes of four jobs, whose use changes a little all the time."""
+    node = Node()
+    jobs = [node.job(number) for number in range(1, 5)]
+    processes = [[node.process(tenant) for _ in range(64)] for tenant in jobs]
+    told = [process for one in processes for process in one]
+    for process in told:
+        process.take()
+    for step in range(200):
+        parts = [20 + (step * 7 + n * 3) % 5 for n in range(4)]
+        node.look(1, *((one[0], part) for one, part in zip(processes, parts, strict=True)))
+    assert max(len(process.take()) for process in told) <= 6

@@ -1,0 +1,176 @@
+"""A model of a GPU's own scheduler: groups that have work take turns by their time slices.
+
+A group whose slice is over is preempted if another one has work; a group with nothing to run gives
+the rest of its slice away. One that comes back after a while is next; else whose last turn is the
+longest ago. One that has run alone for its slice is preempted by the next that has work. Times are
+in us. What a preemption costs is of an H200, where two saturating jobs at 1, 2, 4 and 10 ms get
+0.81, 0.90, 0.96 and 0.98 of what one does alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+MADE_US = 2048.0  # the driver's own slice of a compute group
+SAVE_US = 100.0  # to take a group off in mid-kernel
+RESTORE_US = 100.0  # to put it back on
+OFF_US = 500.0  # to stop it in mid-kernel
+PERIOD_US = 20_000.0  # of stops by duty
+AWAY_US = 1000.0  # without work: a group comes back at the head of the line
+LOOK_US = 500_000.0
+NEVER = math.inf
+
+
+@dataclass
+class Job:
+    """One group. A job's work is a kernel after the other, of kernel_us each."""
+
+    kernel_us: float
+    pause_us: float = 0.0  # on the host after each kernel; 0: it has queued enough work
+    slice_us: float = MADE_US
+    duty: float = 1.0
+    left_us: float = 0.0  # of the kernel that runs
+    ready_us: float = 0.0  # when it has work
+    preempted: bool = False
+    last_us: float = 0.0  # the end of its last turn
+    ran_us: float = 0.0
+    kernels: int = 0
+    until_us: float = NEVER  # it ends then
+
+    def __post_init__(self) -> None:
+        self.left_us = self.kernel_us
+
+    def has_work(self, now: float) -> bool:
+        return self.next_work(now) <= now
+
+    def next_work(self, now: float) -> float:
+        """When it has work that may run, from now on."""
+        at = max(now, self.ready_us)
+        if at >= self.until_us:
+            return NEVER
+        phase = at % PERIOD_US
+        return at if phase < self.duty * PERIOD_US else at - phase + PERIOD_US
+
+    def place(self) -> tuple[bool, float]:
+        """Who had no work for a while is next, then whose last turn is the longest ago."""
+        return self.ready_us < self.last_us + AWAY_US, self.last_us
+
+    def may_run(self, now: float) -> float:
+        """How long it may run from now on before it is stopped."""
+        if self.duty >= 1:
+            return NEVER
+        return max(1e-6, self.duty * PERIOD_US - now % PERIOD_US)
+
+    def run(self, now: float, time: float) -> None:
+        """It runs for so long, within its kernel."""
+        self.ran_us += time
+        self.left_us -= time
+        if self.left_us <= 1e-6:
+            self.kernels += 1
+            self.finished(now + time)
+
+    def finished(self, now: float) -> None:
+        self.left_us = self.kernel_us
+        self.ready_us = now + self.pause_us
+
+
+@dataclass
+class Service(Job):
+    """Requests of kernel_us come open loop, at random moments, every_us apart on average."""
+
+    every_us: float = 20_000.0
+    seed: int = 1
+    asked: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.random = random.Random(self.seed)
+        self.ready_us = self.next_request = self._gap()
+
+    def _gap(self) -> float:
+        """At least half of the mean: a queue of its own requests is not what is looked at."""
+        return self.every_us * (0.5 + self.random.expovariate(2.0))
+
+    def finished(self, now: float) -> None:
+        self.left_us = self.kernel_us
+        self.latencies.append(now - self.next_request)
+        self.next_request += self._gap()
+        self.ready_us = max(now, self.next_request)
+
+    def percentile(self, part: float) -> float:
+        found = sorted(self.latencies)
+        return found[min(len(found) - 1, int(part * len(found)))]
+
+
+Control = Callable[[float, Mapping[str, float]], Mapping[str, tuple[float, float]]]
+
+
+@dataclass
+class Device:
+    """The GPU with its jobs, by name."""
+
+    jobs: dict[str, Job]
+    now: float = 0.0
+    current: str | None = None
+    expires: float = 0.0  # the slice of the current one
+
+    def run(self, until: float) -> None:
+        while self.now < until:
+            self._turn(until)
+
+    def _turn(self, until: float) -> None:
+        """One turn: until the slice or the work is over, or another one preempts."""
+        name = self._next()
+        if name is None:
+            self.now = min(until, *(job.next_work(self.now) for job in self.jobs.values()))
+            return
+        if name != self.current:
+            self._switch(name)
+        job = self.jobs[name]
+        end = self.now + min(job.left_us, job.may_run(self.now))
+        # Alone it goes on after its slice, until another one has work.
+        others = min(
+            (each.next_work(self.now) for n, each in self.jobs.items() if n != name), default=NEVER
+        )
+        end = min(end, max(self.expires, others), until)
+        job.run(self.now, end - self.now)
+        self.now = job.last_us = end
+        if job.duty < 1 and job.next_work(end) > end and job.left_us < job.kernel_us:
+            self.now += OFF_US
+            self.current, job.preempted = None, True
+
+    def _next(self) -> str | None:
+        """Whose turn it is: the current one's while it has work and time, else the next one's."""
+        ready = [name for name, job in self.jobs.items() if job.has_work(self.now)]
+        if self.current in ready and (self.now < self.expires or len(ready) == 1):
+            return self.current
+        return min(ready, key=lambda name: self.jobs[name].place(), default=None)
+
+    def _switch(self, name: str) -> None:
+        before, job = self.jobs.get(self.current or ""), self.jobs[name]
+        if before is not None and before.left_us < before.kernel_us:
+            before.preempted = True
+            self.now += SAVE_US
+        if job.preempted:
+            job.preempted = False
+            self.now += RESTORE_US
+        self.current, self.expires = name, self.now + job.slice_us
+
+    def play(self, seconds: float, control: Control | None = None) -> list[dict[str, float]]:
+        """Run for so long. control: twice a second it is told the time and what part of the window
+        each job's work took, and says each one's slice (0: as made) and duty. The answer has the
+        parts of all windows."""
+        windows, end = [], self.now + seconds * 1e6
+        while self.now < end:
+            began, before = self.now, {name: job.ran_us for name, job in self.jobs.items()}
+            self.run(began + LOOK_US)
+            took = self.now - began
+            parts = {name: (job.ran_us - before[name]) / took for name, job in self.jobs.items()}
+            windows.append(parts)
+            for name, (slice_us, duty) in (control(self.now, parts) if control else {}).items():
+                self.jobs[name].slice_us, self.jobs[name].duty = slice_us or MADE_US, duty
+        return windows

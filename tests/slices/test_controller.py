@@ -1,0 +1,290 @@
+"""The controller of slices with a model of the GPU's scheduler: what jobs get, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+
+from leased.slices import controller, without_shares
+from leased.slices.controller import Controller
+from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, TURN_US, Choice, Seen
+from tests.slices.model import Device, Job, Service
+
+BATCH_US = 2200.0
+
+
+@dataclass
+class Node:
+    """Jobs on one device under a controller that NVML tells whole percents. late: it tells of the
+    window before the last. shares: request and limit, by job."""
+
+    jobs: dict[str, Job]
+    shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    late: bool = False
+    change: Callable[[Seen], Seen] = lambda seen: seen
+    deaf: str = ""  # the job that keeps the driver's slices whatever it is told
+    choices: list[dict[str, Choice]] = field(default_factory=list)
+    before: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.controller = Controller()
+        self.device = Device(self.jobs)
+        self.names = dict(enumerate(self.jobs))
+
+    def _seen(self, name: str, now: float, parts: Mapping[str, float]) -> Seen:
+        part = round(parts[name], 2) if name in parts else None
+        holds = self.jobs[name].until_us > now
+        request, limit = self.shares.get(name, (0.0, 1.0))
+        return self.change(Seen(part, True, holds, request=request, limit=limit))
+
+    def look(self, now: float, parts: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        said, self.before = (self.before if self.late else parts), parts
+        seen = {number: self._seen(name, now, said) for number, name in self.names.items()}
+        chosen = self.controller.look(int(now * 1000), seen)
+        self.choices.append({self.names[number]: choice for number, choice in chosen.items()})
+        told = {n: choice for n, choice in self.choices[-1].items() if n != self.deaf}
+        return {n: (choice.slice_us, choice.duty / 1000) for n, choice in told.items()}
+
+    def run(self, seconds: float = 30.0, last: float = 10.0) -> dict[str, float]:
+        """What each job has had of the last seconds."""
+        windows = self.device.play(seconds, self.look)[-int(2 * last) :]
+        return {name: sum(window[name] for window in windows) / len(windows) for name in self.jobs}
+
+    def changes(self, last: int) -> int:
+        """How often a slice or a duty was changed in so many of the last looks."""
+        chosen = [{n: choice[:2] for n, choice in one.items()} for one in self.choices[-last:]]
+        return sum(a != b for a, b in pairwise(chosen))
+
+
+def alone(job: Job) -> float:
+    """The part of the time in which a job runs that is alone."""
+    return job.kernel_us / (job.kernel_us + job.pause_us)
+
+
+late = pytest.mark.parametrize("late", [False, True], ids=["", "late"])
+
+
+@late
+@pytest.mark.parametrize("kernel_us", [100.0, BATCH_US, 300_000.0])
+def test_bursts_are_answered_as_fast_as_alone(kernel_us: float, late: bool) -> None:
+    service, batch = Service(3100), Job(kernel_us)
+    node = Node({"service": service, "batch": batch}, late=late)
+    node.run(5)
+    service.latencies.clear()
+    parts = node.run(30)
+    assert service.percentile(0.99) < 1.08 * 3100
+    assert parts["batch"] > 0.98 * (1 - parts["service"])
+    assert node.choices[-1]["service"] == Choice(LONG_US, ALWAYS, without_shares.BURSTS)
+    assert node.choices[-1]["batch"] == Choice(SHORT_US, ALWAYS, without_shares.GIVES_WAY)
+    assert node.changes(50) == 0
+
+
+@late
+def test_longer_slices_where_all_always_have_work(late: bool) -> None:
+    node = Node({"a": Job(BATCH_US), "b": Job(100)}, late=late)
+    parts = node.run()
+    assert sum(parts.values()) > 0.95
+    assert all(choice.slice_us == TURN_US for choice in node.choices[-1].values())
+    assert node.changes(40) == 0
+
+
+@late
+@pytest.mark.parametrize("pause_us", [5.0, 20.0])
+@pytest.mark.parametrize("kernel_us", [100.0, 500.0, BATCH_US, 4000.0])
+def test_who_waits_for_each_kernel_is_not_taken_for_one_that_answers(
+    kernel_us: float, pause_us: float, late: bool
+) -> None:
+    """The batch job keeps what it has with the driver's slices."""
+    made = {"a": Job(kernel_us, pause_us), "b": Job(BATCH_US)}
+    windows = Device(made).play(20)
+    jobs = {name: replace(job) for name, job in made.items()}
+    parts = Node({n: Job(j.kernel_us, j.pause_us) for n, j in jobs.items()}, late=late).run(90, 30)
+    for name in parts:
+        assert parts[name] > 0.9 * windows[-1][name]
+
+
+MIXES: dict[str, Callable[[], dict[str, Job]]] = {
+    "a service and a batch job": lambda: {"s": Service(3100), "b": Job(BATCH_US)},
+    "a small service and two batch jobs": lambda: {
+        "s": Service(310), "a": Job(BATCH_US), "b": Job(100),
+    },
+    "two services and a batch job": lambda: {
+        "s": Service(310), "t": Service(3100, seed=2), "b": Job(BATCH_US),
+    },
+    "two services": lambda: {"s": Service(3100), "t": Service(5000, seed=2)},
+    "a large service and a small one": lambda: {
+        "s": Service(13_000), "t": Service(310, seed=2),
+    },
+    "a service and one that waits for each kernel": lambda: {"s": Service(3100), "c": Job(100, 10)},
+    "a service, a batch job and one that waits": lambda: {
+        "s": Service(3100), "b": Job(BATCH_US), "c": Job(500, 20),
+    },
+    "a service that asks once a second": lambda: {
+        "s": Service(5000, every_us=1e6), "a": Job(BATCH_US), "b": Job(BATCH_US),
+    },
+}  # fmt: skip
+
+
+@late
+@pytest.mark.parametrize("mix", MIXES)
+def test_nobodys_p99_is_worse_than_with_the_drivers_slices(mix: str, late: bool) -> None:
+    made, chosen = MIXES[mix](), MIXES[mix]()
+    Device(made).play(60)
+    Node(chosen, late=late).run(60)
+    for name, job in made.items():
+        after = chosen[name]
+        if isinstance(job, Service) and isinstance(after, Service):
+            assert after.percentile(0.99) <= 1.03 * job.percentile(0.99)
+
+
+def test_one_that_begins_to_saturate_loses_its_long_slice() -> None:
+    """However often it does so, it does not keep the other from the device for long."""
+    node = Node({"a": Job(BATCH_US), "b": Job(BATCH_US)})
+    waits = []
+    for _ in range(10):
+        node.jobs["a"].pause_us = 50_000
+        node.run(4)
+        node.jobs["a"].pause_us = 0
+        node.choices.clear()
+        node.run(4)
+        waits.append(sum(choice["a"].slice_us == LONG_US for choice in node.choices))
+    assert max(waits) <= 3
+    assert sum(waits[-4:]) <= 3
+
+
+SHARES = [(0.1, 0.9), (0.3, 0.7), (0.5, 0.5), (0.7, 0.3)]
+KERNELS = [(100.0, BATCH_US), (100.0, 20_000.0), (BATCH_US, 20_000.0)]
+
+
+@late
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("shares", SHARES)
+def test_shares_of_jobs_that_always_have_work(
+    shares: tuple[float, float], kernels: tuple[float, float], late: bool
+) -> None:
+    jobs = {n: Job(kernel_us) for n, kernel_us in zip("ab", kernels, strict=True)}
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)}, late)
+    parts = node.run(15)
+    together = sum(parts.values())
+    assert together > 0.955
+    for name, share in zip("ab", shares, strict=True):
+        assert parts[name] / together == pytest.approx(share, abs=0.01)
+    assert node.changes(15) <= 3
+
+
+@late
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("both", [False, True])
+def test_shares_of_jobs_that_wait_for_each_kernel(
+    shares: tuple[float, float], kernels: tuple[float, float], both: bool, late: bool
+) -> None:
+    """By what they get done of what they would do alone."""
+    jobs = {"a": Job(kernels[0], 20), "b": Job(kernels[1], 20 if both else 0)}
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)}, late)
+    parts = node.run(30)
+    done = {name: part / alone(jobs[name]) for name, part in parts.items()}
+    assert sum(done.values()) > 0.92
+    for name, share in zip("ab", shares, strict=True):
+        assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.03)
+
+
+@late
+@pytest.mark.parametrize("pause_us", [0.0, 20.0])
+@pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.5, 0.3, 0.2)])
+def test_shares_of_three(shares: tuple[float, ...], pause_us: float, late: bool) -> None:
+    jobs = {n: Job(us, pause_us) for n, us in zip("abc", (100, BATCH_US, 20_000), strict=True)}
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("abc", shares, strict=True)}, late)
+    parts = node.run(30)
+    for name, share in zip("abc", shares, strict=True):
+        assert parts[name] / sum(parts.values()) == pytest.approx(share, abs=0.02)
+
+
+@late
+def test_what_a_job_does_not_use_others_have(late: bool) -> None:
+    service = Service(3100)
+    node = Node(
+        {"service": service, "batch": Job(BATCH_US)},
+        {"service": (0.5, 1.0), "batch": (0.5, 1.0)},
+        late,
+    )
+    node.run(10)
+    service.latencies.clear()
+    parts = node.run(20)
+    assert parts["batch"] > 0.98 * (1 - parts["service"])
+    assert service.percentile(0.99) < 1.08 * 3100
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.3, 0.6])
+def test_a_limit_counts_also_alone(limit: float) -> None:
+    node = Node({"a": Job(100), "gone": Job(100, until_us=0)}, {"a": (0.0, limit)})
+    assert node.run(10, 8)["a"] == pytest.approx(limit, abs=0.01)
+
+
+@late
+def test_a_limit_beside_others(late: bool) -> None:
+    jobs = {"a": Job(BATCH_US), "b": Job(BATCH_US)}
+    parts = Node(jobs, {"a": (0.2, 0.3)}, late).run()
+    assert parts["a"] == pytest.approx(0.3, abs=0.02)
+    assert sum(parts.values()) > 0.93
+    jobs = {"a": Job(BATCH_US), "b": Job(BATCH_US)}
+    parts = Node(jobs, {"a": (0.0, 0.3), "b": (0.2, 0.4)}, late).run()
+    assert parts["a"] == pytest.approx(0.3, abs=0.03)
+    assert parts["b"] == pytest.approx(0.4, abs=0.03)
+
+
+def test_a_job_without_a_share_has_what_is_left() -> None:
+    parts = Node({"a": Job(BATCH_US), "b": Job(BATCH_US)}, {"a": (0.8, 1.0)}).run()
+    assert parts["a"] / sum(parts.values()) == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_job_that_comes_finds_the_drivers_slices() -> None:
+    node = Node({"service": Service(3100), "a": Job(BATCH_US)})
+    node.run(5)
+    assert node.choices[-1]["a"].slice_us == SHORT_US
+    seen = {n: Seen(0.4, True, True) for n in node.names} | {7: Seen(None, True, True)}
+    chosen = node.controller.look(10**11, seen)
+    assert {choice.slice_us for choice in chosen.values()} == {AS_MADE}
+    seen[7] = Seen(0.2, True, True)
+    assert {c.slice_us for c in node.controller.look(10**11, seen).values()} == {AS_MADE}
+
+
+def test_what_is_not_known_or_not_controlled_is_as_the_driver_made_it() -> None:
+    for spoilt, why in (
+        (lambda seen: replace(seen, part=None), controller.NOT_KNOWN),
+        (lambda seen: replace(seen, controlled=False), controller.NOT_CONTROLLED),
+    ):
+        node = Node({"service": Service(3100), "a": Job(BATCH_US)}, change=spoilt)
+        node.run(5)
+        for chosen in node.choices:
+            assert set(chosen.values()) == {Choice(AS_MADE, ALWAYS, why)}
+
+
+@late
+def test_a_job_that_does_not_do_what_it_is_told_is_named(late: bool) -> None:
+    shares = {"a": (0.8, 1.0), "b": (0.2, 1.0)}
+    node = Node({"a": Job(100, 20), "b": Job(BATCH_US)}, shares, late, deaf="b")
+    node.run(20)
+    assert node.choices[-1]["b"] == Choice(AS_MADE, ALWAYS, controller.DISOBEYS)
+    node = Node({"b": Job(BATCH_US)}, {"b": (0, 0.2)}, late, deaf="b")
+    node.run(10)
+    assert node.choices[-1]["b"].why == controller.DISOBEYS
+
+
+def test_several_processes_that_always_have_work_keep_the_drivers_slices() -> None:
+    """Short ones would have them take turns among themselves."""
+    node = Node({"service": Service(3100), "a": Job(BATCH_US)})
+    node.change = lambda seen: replace(seen, processes=2)
+    node.run(10)
+    assert {chosen["a"].slice_us for chosen in node.choices} == {AS_MADE}
+
+
+def test_a_clock_that_steps_back_loses_nothing() -> None:
+    node = Node({"service": Service(3100), "a": Job(BATCH_US)})
+    look = node.look
+    node.look = lambda now, parts: look(now - 3e6 if now > 4e6 else now, parts)  # type: ignore[method-assign]
+    node.run(12)
+    assert node.choices[-1]["service"].slice_us == LONG_US
