@@ -4,6 +4,7 @@
 #include "gate/gate.h"
 #include "memory/swap/peers.h"
 #include "memory/swap/vmm_keep.h"
+#include "work/captures.h"
 
 #define SLOW __attribute__((cold, noinline))
 #define SEEN(name)                                                                                 \
@@ -15,10 +16,44 @@
 #define MAY_LACK_PEER(name, result)                                                                \
 	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE))
 
+/* -- copies that wait for what is before them ------------------------------------------- */
+
+static bool memory_type(CUdeviceptr pointer, unsigned int *type)
+{
+	return !DRIVER(cuPointerGetAttribute)(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer);
+}
+
+static bool is_device(CUdeviceptr pointer)
+{
+	unsigned int type;
+
+	return memory_type(pointer, &type) && type != CU_MEMORYTYPE_HOST;
+}
+
+/* Host memory that the driver does not know, which it copies to in steps of its own. */
+static bool is_pageable(const void *host)
+{
+	unsigned int type;
+
+	return !memory_type((CUdeviceptr)host, &type);
+}
+
+#define to_host(copy) ((copy) && (copy)->dstMemoryType == CU_MEMORYTYPE_HOST)
+#define to_pageable(copy) (to_host(copy) && is_pageable((copy)->dstHost))
+
+/* Errors are left to the copy. While a capture exists the thread may not wait for a stream. */
+static void wait_first(CUstream stream, bool when)
+{
+	if (when && !captures_exist())
+		REAL(cuStreamSynchronize)(stream);
+}
+
 /* The slow path is a function of its own, so that the fast path saves no registers for it. One
  * indirect call serves both paths, and the empty assembly hides from gcc which function is called:
  * with two calls gcc would copy every argument on the stack through a register of its own. */
 #define WRAPPER(name, stream, parameters, arguments)                                               \
+	WRAPPER_AFTER(name, stream, , parameters, arguments)
+#define WRAPPER_AFTER(name, stream, first, parameters, arguments)                                  \
 	static SLOW CUresult slow_##name parameters                                                \
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
@@ -35,8 +70,10 @@
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		__typeof__(&name) way = SEEN(name);                                                \
-		struct thread_slot *slot = way ? gate_pass() : NULL;                               \
+		struct thread_slot *slot;                                                          \
 		CUresult result;                                                                   \
+		first;                                                                             \
+		slot = way ? gate_pass() : NULL;                                                   \
 		if (!likely(slot != NULL))                                                         \
 			way = slow_##name;                                                         \
 		__asm__("" : "+r"(way), "+r"(slot));                                               \
@@ -53,6 +90,11 @@
 #define GATED2(name, suffix, stream, parameters, arguments)                                        \
 	WRAPPER(name, stream, parameters, arguments)                                               \
 	WRAPPER(name##suffix, PER_THREAD(stream), parameters, arguments)
+#define BLOCKS(name, stream, when, parameters, arguments)                                          \
+	WRAPPER_AFTER(name, stream, wait_first(stream, when), parameters, arguments)
+#define BLOCKS2(name, suffix, stream, when, parameters, arguments)                                 \
+	BLOCKS(name, stream, when, parameters, arguments)                                          \
+	BLOCKS(name##suffix, PER_THREAD(stream), when, parameters, arguments)
 #define LOOKS(name, parameters, arguments)                                                         \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \

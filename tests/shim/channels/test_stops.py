@@ -151,6 +151,37 @@ ok(d.cuCtxSynchronize()); check_all(p, 40 * MIB, 9); say("right")
     finish(job)
 
 
+@pytest.mark.parametrize("copy", ["cuMemcpyDtoH(host, p, MIB)", "cuMemcpyDtoHAsync(host, p, MIB, 0)"])
+def test_a_copy_that_waits_for_the_kernel_is_no_hindrance(
+    program: Program, daemon: FakeDaemon, uuid: str, copy: str
+) -> None:
+    """As item() of a framework, it returns once the kernel and the copy have ended."""
+    job = program(
+        f"""
+import threading
+p = ok(d.cuMemAlloc(40 * MIB)); fill(p, 40 * MIB, 4); ok(d.cuCtxSynchronize())
+host = bytearray(MIB); spin({SHORT_NS})
+def copy():
+    ok(d.cuCtxSetCurrent(ctx)); ok(d.{copy})
+thread = threading.Thread(target=copy); thread.start()
+say("runs"); wait()
+thread.join(); ok(d.cuCtxSynchronize())
+assert int.from_bytes(host[4096:4100], "little") == word(4, 1024)
+check_all(p, 40 * MIB, 4); say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    controlled(client)
+    daemon.auto = False
+    assert client.revoke().stopped
+    client.evict({uuid: 40 * MIB})
+    client.grant()
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
 @pytest.mark.parametrize("call", ["cuMemFree(p)", "cuModuleUnload(module)", "cuCtxDestroy(ctx2)"])
 def test_calls_that_would_wait_in_the_driver_wait_for_the_lease(
     program: Program, daemon: FakeDaemon, uuid: str, call: str
