@@ -117,6 +117,13 @@ def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
 
 
 @pytest.fixture
+def uncontrolled(emulated_gpu: EmulatedGpu) -> None:
+    """Processes cannot control their channel groups, so work is waited for, and never stopped in
+    mid-kernel."""
+    emulated_gpu.fail(0, "controls-unknown")
+
+
+@pytest.fixture
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased on the emulated GPU."""
     env = os.environ | emulated_gpu.env

@@ -267,6 +267,14 @@ static void note_changed(const struct change *change)
 	groups_give();
 }
 
+/* A call that took channels off has failed: whatever it has done is undone. */
+static void put_back(struct change *change)
+{
+	change->list.disable = 0;
+	call(change->at.fd, change->at.client, change->at.object, RM_DISABLE_CHANNELS,
+	     &change->list, sizeof(change->list));
+}
+
 /* Takes channels off and puts them back. Returns false if a call has failed. */
 static bool change_all(void)
 {
@@ -278,6 +286,7 @@ static bool change_all(void)
 
 		if (status) {
 			note_failure("to take channels off the GPU", status);
+			put_back(&change);
 			return false;
 		}
 		failures = 0;

@@ -194,7 +194,7 @@ static void tell(void)
 
 /* After any change: finishes all operations that take no time, in all contexts, since events
  * connect them. */
-static void advance(void)
+void advance(void)
 {
 	bool again = true;
 

@@ -9,6 +9,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
@@ -148,6 +150,7 @@ while True:
 """
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_work_in_flight_is_bounded_while_somebody_waits(tenant: Start, leased: Leased) -> None:
     code = (
         SET_UP

@@ -117,6 +117,7 @@ def test_a_daemon_that_lets_nobody_in_is_said_and_not_pressed(
         assert door.accepted < 100
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_daemon_that_goes_away_is_not_pressed_while_a_lease_ends(
     program: Program, short_dir: Path, emulated_gpu: EmulatedGpu
 ) -> None:

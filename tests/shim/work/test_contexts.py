@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leased.wire import daemon_messages
 from tests.emugpu.server import KERNELS
 from tests.support import swap_programs as swap
@@ -12,6 +14,7 @@ MIB = 1 << 20
 EVER_NS = 10**12
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 OTHER_CONTEXT = """
 def create(): return ok(d.cuCtxCreate(None, 0, 0))

