@@ -216,10 +216,12 @@ class Keeper:
         if file is not None:
             self.unfreed.end(owner_of(name, file), file, self.makes.quiet)
         took = time.thread_time() - began
-        said: dict[str, Any] = {"ended": name, "took": took}
-        if unwanted is not None:
-            said |= {"ask": unwanted.number, "took": took + unwanted.took}
-        self._tell(said)
+        if unwanted is None:
+            self._tell(self.connection, {"ended": name, "took": took})
+        else:
+            # Only the connection that it came on knows it by this number.
+            said = {"ended": name, "ask": unwanted.number, "took": took + unwanted.took}
+            self._tell(unwanted.connection, said)
         self._tell_unfreed()
 
     def _see(self, *, again: bool = False) -> None:
@@ -232,10 +234,10 @@ class Keeper:
         if again or found != self.told:
             self.told = found
             whose = None if found is None else [(*who, size) for who, size in found.items()]
-            self._tell({"unfreed": whose})
+            self._tell(self.connection, {"unfreed": whose})
 
-    def _tell(self, said: dict[str, Any]) -> None:
-        connection = self.connection
+    @staticmethod
+    def _tell(connection: socket.socket | None, said: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has ended; the next one asks
             if connection is not None:
                 connection.send(json.dumps(said).encode())

@@ -272,7 +272,7 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
         new.send(make(7))
         goes_on.set()
         said(new, "files")
-        assert said(new, "ask")["ask"] == 7
+        assert said(new, "bytes")["ask"] == 7
     serving.join()
     late.join()
     finish(keeper)
