@@ -57,11 +57,13 @@ class UnleasedProcesses(TypedDict, total=False):
 
 
 class NodeMemory(TypedDict):
-    """The node's host memory for copies. kept: gpu-leased-copies runs."""
+    """The node's host memory for copies. kept: gpu-leased-copies runs. unfreed_bytes: what was
+    given back and is not free; None: it is not known."""
 
     kept: bool
     budget_bytes: int
     taken_bytes: int
+    unfreed_bytes: int | None
     left_bytes: int
 
 

@@ -98,6 +98,8 @@ def _copies(answer: Status) -> list[str]:
     used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
     ahead = found.get("ahead_bytes", 0)
     early = f", {size(ahead)} prepared ahead of handoffs" if ahead else ""
+    unfreed = found.get("unfreed_bytes", 0)
+    early += f", {size(unfreed)} given back and not free" if unfreed else ""
     words = f"{used} of {size(found['budget_bytes'])} in use{early}, {left} not claimed{waiting}"
     return [f"host memory for copies of swapped memory: {words}"]
 

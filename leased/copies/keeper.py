@@ -17,33 +17,41 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from leased.base.errors import Refused
 from leased.copies import memory_file, stored_files
 from leased.copies.memory_file import MemoryFile
+from leased.copies.own_cgroup import Charge, own_cgroup
+from leased.copies.pool import Key
+from leased.copies.unfreed import NOBODY, Owner, Unfreed
 from leased.processes.identity import peer_of
 
 log = logging.getLogger("gpu-leased")
 
-MAKERS = 4  # threads, so that a large request does not delay a small one
+MAKERS = 5  # threads: one more than one user's requests have at once (asks.py)
 LONGEST = 65_536
 LISTED = 256  # names in one packet
+LOOK_S = 1.0  # between looks whether pages that were given back are free by now
 BACKLOG = 4
 
 
 @dataclass(eq=False)
 class Asked:
     """Memory that is being made. connection: the one that has asked for it last, and as which of
-    its requests."""
+    its requests. took: seconds of a processor to make it."""
 
     bytes: int
     huge: bool
     connection: socket.socket
     number: int | None
+    user: int
+    took: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,14 +68,59 @@ class Served:
         self.thread.join()
 
 
-class Keeper:
-    """All memory that has been made and not been freed, by name."""
+class Makes:
+    """Who makes memory is within making(). Within quiet() nobody is."""
 
-    def __init__(self, files: dict[str, MemoryFile]):
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.under_way = 0
+        self.stopped = False
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Waits until it is not quiet."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.stopped)
+            self.under_way += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.under_way -= 1
+                self.changed.notify_all()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """For one thread."""
+        with self.changed:
+            self.stopped = True
+            self.changed.wait_for(lambda: not self.under_way)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.stopped = False
+                self.changed.notify_all()
+
+
+class Keeper:
+    """All memory that has been made and not been freed, by name. charge: what the kernel charges to
+    the keeper's cgroup now, if that is known."""
+
+    def __init__(
+        self, files: dict[str, MemoryFile], charge: Callable[[], Charge | None] = lambda: None
+    ):
         self.files = files
         self.asked: dict[str, Asked] = {}
         self.lock = threading.Lock()
         self.makers = ThreadPoolExecutor(MAKERS)
+        self.makes = Makes()
+        # One thread frees: what is not free after the end of a file is of its job. It alone uses
+        # these two.
+        self.ender = ThreadPoolExecutor(1)
+        self.unfreed = Unfreed(charge)
+        self.told: dict[Owner, int] | None = None  # what gpu-leased has been told is unfreed
+        self.connection: socket.socket | None = None  # the newest
 
     def serve(self, connection: socket.socket, before: Served | None = None) -> None:
         """Serve one connection, of gpu-leased, until it ends. before: the one that it replaces, of
@@ -75,6 +128,7 @@ class Keeper:
         with connection, contextlib.suppress(OSError):
             if before is not None:
                 before.end()
+            self.connection = connection
             while data := connection.recv(LONGEST):
                 self.handle(connection, json.loads(data))
 
@@ -82,7 +136,10 @@ class Keeper:
         """Do what gpu-leased has said on the connection."""
         name = str(said.get("name", ""))
         if said["op"] == "make":
-            asked = Asked(int(said["bytes"]), bool(said["huge"]), connection, said.get("ask"))
+            asked = Asked(
+                *(int(said["bytes"]), bool(said["huge"]), connection),
+                *(said.get("ask"), int(said["user"])),
+            )
             self._asked(name, asked)
         elif said["op"] == "end":
             self._end(name)
@@ -109,7 +166,7 @@ class Keeper:
             if file is not None:
                 stored_files.forget(name)
         if file is not None:
-            self.makers.submit(file.end)
+            self.ender.submit(self._free, name, file)
 
     # -- of a maker ----------------------------------------------------------------
 
@@ -117,10 +174,13 @@ class Keeper:
         """Make the memory and send its descriptor, unless it has ended meanwhile."""
         made: MemoryFile | None = None
         fault = ""
+        began = time.thread_time()
         try:
-            made = memory_file.make(asked.bytes, asked.huge)
+            with self.makes.making():
+                made = replace(memory_file.make(asked.bytes, asked.huge), user=asked.user)
         except Refused as why:
             fault = why.sentence()
+        asked.took = time.thread_time() - began
         with self.lock:
             wanted = self.asked.get(name) is asked
             if wanted:
@@ -129,14 +189,14 @@ class Keeper:
                     self.files[name] = made
                     stored_files.store(name, made)
                 self._send(name, asked, made, fault)
-        if made is not None and not wanted:
-            made.end()
+        if not wanted:
+            self.ender.submit(self._free, name, made, asked)
 
     @staticmethod
     def _send(name: str, asked: Asked, file: MemoryFile | None, fault: str = "") -> None:
         """The caller holds the lock, so that the file is not ended meanwhile. Where the kernel
         passes no descriptor on, the answer comes without one."""
-        answer: dict[str, Any] = {"name": name, "ask": asked.number}
+        answer: dict[str, Any] = {"name": name, "ask": asked.number, "took": asked.took}
         answer |= {"bytes": file.bytes, "huge": file.huge} if file else {"fault": fault}
         descriptors = [file.descriptor] if file else []
         data = json.dumps(answer).encode()
@@ -147,6 +207,47 @@ class Keeper:
                 if why.errno != errno.ETOOMANYREFS:
                     raise
                 asked.connection.send(data)
+
+    # -- of the ender ----------------------------------------------------------------
+
+    def _free(self, name: str, file: MemoryFile | None, unwanted: Asked | None = None) -> None:
+        """Free the memory. unwanted: the request for it, if nobody has got it."""
+        began = time.thread_time()
+        if file is not None:
+            self.unfreed.end(owner_of(name, file), file, self.makes.quiet)
+        took = time.thread_time() - began
+        if unwanted is None:
+            self._tell(self.connection, {"ended": name, "took": took})
+        else:
+            # Only the connection that it came on knows it by this number.
+            said = {"ended": name, "ask": unwanted.number, "took": took + unwanted.took}
+            self._tell(unwanted.connection, said)
+        self._tell_unfreed()
+
+    def _see(self, *, again: bool = False) -> None:
+        """Pages that were given back may be free by now. again: gpu-leased hears of it anyway."""
+        self.unfreed.see()
+        self._tell_unfreed(again=again)
+
+    def _tell_unfreed(self, *, again: bool = False) -> None:
+        found = self.unfreed.report()
+        if again or found != self.told:
+            self.told = found
+            whose = None if found is None else [(*who, size) for who, size in found.items()]
+            self._tell(self.connection, {"unfreed": whose})
+
+    @staticmethod
+    def _tell(connection: socket.socket | None, said: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # it has ended; the next one asks
+            if connection is not None:
+                connection.send(json.dumps(said).encode())
+
+    def watch(self) -> None:
+        """Look again and again whether what was given back is free. It does not return."""
+        while True:
+            time.sleep(LOOK_S)
+            if self.files or self.told:
+                self.ender.submit(self._see).result()
 
     # -- what has been made ----------------------------------------------------------------
 
@@ -160,6 +261,13 @@ class Keeper:
         for page in pages:
             last = page is pages[-1]
             connection.send(json.dumps({"files": page, "last": last}).encode())
+        self.ender.submit(self._see, again=True)
+
+
+def owner_of(name: str, file: MemoryFile) -> Owner:
+    """Of whose memory this is the file."""
+    key = Key.of(name)
+    return NOBODY if key is None or file.user is None else (key.job_id, file.user)
 
 
 def listen(path: Path) -> socket.socket:
@@ -179,6 +287,7 @@ def listen(path: Path) -> socket.socket:
 def serve(listening: socket.socket, keeper: Keeper) -> None:
     """Accept connections, each served in a thread; there is mostly one. It does not return."""
     before: Served | None = None
+    threading.Thread(target=keeper.watch, daemon=True).start()
     while True:
         connection, _ = listening.accept()
         if peer_of(connection).uid not in (0, os.geteuid()):
@@ -207,7 +316,9 @@ def main() -> int:
     if given is None and chosen.socket is None:
         print("gpu-leased-copies: no socket: use --socket", file=sys.stderr)
         return 1
-    serve(given or listen(chosen.socket), Keeper(files))
+    group = own_cgroup()
+    keeper = Keeper(files, group.charge) if group else Keeper(files)
+    serve(given or listen(chosen.socket), keeper)
     return 0
 
 

@@ -10,7 +10,6 @@ What the keeper has no time for waits here: it may be told of thousands of files
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
@@ -20,47 +19,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leased.copies.asks import Ask, Asks, Made
+from leased.copies.unfreed import Owner
+
 log = logging.getLogger("gpu-leased")
 
 SOCKET = "copies.sock"
 LONGEST = 65_536
-AT_ONCE = 8  # requests that the keeper has at once
 UNSENT_MOST = 65_536  # messages; with more the keeper counts as gone
 RETRY_S = 1.0
 PATIENCE_S = 3.0  # after so long without a keeper, requests are refused
 
-# Called with a descriptor of the memory, which the callee closes; or with None and the reason.
-Made = Callable[[int | None, str], None]
-
-
-class Ask:
-    """A request to make one piece of memory. The keeper's answer repeats its number: a process may
-    give a name back and use it again before the answer to its first request has come."""
-
-    numbers = itertools.count(1)
-
-    def __init__(self, name: str, size: int, huge: bool, made: Made):
-        self.name = name
-        self.made = made
-        self.number = next(self.numbers)
-        said = {"op": "make", "name": name, "bytes": size, "huge": huge, "ask": self.number}
-        self.message = json.dumps(said)
-        self.sent = False
-
-    def is_answered_by(self, said: dict[str, Any]) -> bool:
-        """A keeper of an older release repeats no number."""
-        return bool(said.get("ask", self.number) == self.number)
-
 
 class KeeperLink:
-    """found: called with all that the keeper has, whenever there is a new connection."""
+    """found: called with all that the keeper has, whenever there is a new connection. unfreed:
+    called with the bytes, by their owners, that were given back and that something still refers to;
+    with None where the keeper does not know that."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop):
         self.path = path
         self.loop = loop
         self.found: Callable[[dict[str, int]], None] = lambda _: None
         self.sock: socket.socket | None = None
-        self.asks: dict[str, Ask] = {}  # in the order in which they are served
+        self.asks = Asks(loop.time)
+        self.rest: asyncio.TimerHandle | None = None
+        self.unfreed: Callable[[dict[Owner, int] | None], None] = lambda _: None
         self.unsent: deque[bytes] = deque()
         self.listed: dict[str, int] = {}
         self.since = loop.time()  # when the connection ended
@@ -86,8 +69,6 @@ class KeeperLink:
         self.loop.add_reader(sock, self._readable)
         self.listed = {}
         self._send({"op": "list"})
-        for ask in self.asks.values():
-            ask.sent = False
         self._send_asks()
 
     def _connection(self) -> socket.socket | None:
@@ -106,8 +87,7 @@ class KeeperLink:
     def _refuse_who_waits(self) -> None:
         if self.loop.time() - self.since < PATIENCE_S:
             return
-        asks, self.asks = self.asks, {}
-        for ask in asks.values():
+        for ask in self.asks.take_all():
             ask.made(None, "gpu-leased-copies does not run")
 
     def _lose(self) -> None:
@@ -118,6 +98,7 @@ class KeeperLink:
         self.sock.close()
         self.sock = None
         self.unsent.clear()
+        self.asks.lost()
         self.since = self.loop.time()
         if self.open:
             log.warning("gpu-leased-copies has ended: gpu-leased tries to connect again")
@@ -127,6 +108,8 @@ class KeeperLink:
         self.open = False
         if self.retry is not None:
             self.retry.cancel()
+        if self.rest is not None:
+            self.rest.cancel()
         self._lose()
 
     def _send(self, message: dict[str, Any] | str) -> bool:
@@ -158,35 +141,35 @@ class KeeperLink:
 
     # -- requests ------------------------------------------------------------
 
-    def make(self, name: str, size: int, huge: bool, made: Made) -> None:
-        """Have the keeper make this memory; if it has been made before, it is sent again."""
-        if name in self.asks:
-            self.asks[name].made = made  # it is asked for once, and who asked last gets it
+    def make(self, name: str, size: int, huge: bool, made: Made, *, user: int) -> None:
+        """Have the keeper make this memory for the user; if it has been made before, it is sent
+        again."""
+        if name in self.asks.by_name:
+            self.asks.by_name[name].made = made  # it is asked for once, and who asked last gets it
         else:
-            self.asks[name] = Ask(name, size, huge, made)
+            self.asks.add(Ask(name, size, huge, made, user))
         self._send_asks()
 
     def end(self, name: str) -> None:
         """Have the keeper free this memory; without a connection, `found` is to do so later."""
-        self.asks.pop(name, None)
+        self.asks.given_back(name)
         self._send({"op": "end", "name": name})
         self._send_asks()
 
     def _send_asks(self) -> None:
-        """Send the next requests. Jobs take turns: a name begins with the number of its job."""
-        sent = [ask for ask in self.asks.values() if ask.sent]
-        busy = {ask.name.split(".")[0] for ask in sent}
-        room = AT_ONCE - len(sent)
-        for others in (True, False):  # first of jobs for which none is being made
-            for ask in self.asks.values():
-                if room <= 0 or self.sock is None:
-                    return
-                job = ask.name.split(".")[0]
-                if ask.sent or (others and job in busy):
-                    continue
-                ask.sent = self._send(ask.message)
-                busy.add(job)
-                room -= 1
+        """Send the next requests."""
+        while self.sock is not None:
+            ask = self.asks.next()
+            if ask is None:
+                break
+            self._send(ask.message)
+        pause = self.asks.pause_s()
+        if pause is not None and self.rest is None and self.sock is not None:
+            self.rest = self.loop.call_later(pause, self._rested)
+
+    def _rested(self) -> None:
+        self.rest = None
+        self._send_asks()
 
     # -- answers -------------------------------------------------------------------
 
@@ -211,9 +194,18 @@ class KeeperLink:
             if said["last"]:
                 self.found(self.listed)
             return
-        ask = self.asks.get(str(said["name"]))
-        if ask is not None and ask.is_answered_by(said):
-            del self.asks[ask.name]
+        if "unfreed" in said:
+            found = said["unfreed"]
+            self.unfreed(None if found is None else {(job, user): n for job, user, n in found})
+        elif "ended" in said:
+            self.asks.ended(said)
+        else:
+            self._answered(said, descriptor)
+        self._send_asks()
+
+    def _answered(self, said: dict[str, Any], descriptor: int | None) -> None:
+        ask = self.asks.answered(said)
+        if ask is not None:
             fault = str(said.get("fault", ""))
             if descriptor is None and not fault:  # the kernel could not give it to this process
                 self.end(ask.name)
@@ -221,4 +213,3 @@ class KeeperLink:
             ask.made(descriptor, fault)
         elif descriptor is not None:  # it has ended meanwhile
             os.close(descriptor)
-        self._send_asks()

@@ -33,11 +33,14 @@ HOST_KEEPS_PART, HOST_KEEPS = (
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """An open file of host memory."""
+    """An open file of host memory. charged: all its pages were charged to this process's cgroup.
+    user: for whom it was made; None: for one of a keeper before this one."""
 
     descriptor: int
     bytes: int
     huge: bool = False
+    charged: bool = False
+    user: int | None = None
 
     def end(self) -> None:
         """Free its pages now, even if a process still has it open or mapped."""
@@ -90,7 +93,8 @@ def _made(size: int, flags: int) -> MemoryFile:
     except OSError:
         os.close(descriptor)
         raise
-    return MemoryFile(descriptor, size, bool(flags & os.MFD_HUGETLB))
+    huge = bool(flags & os.MFD_HUGETLB)
+    return MemoryFile(descriptor, size, huge, charged=not huge)
 
 
 def of_descriptor(descriptor: int) -> MemoryFile:

@@ -23,8 +23,11 @@ from _gpulease import lib
 from leased.api import answers
 from leased.base.errors import Refused
 from leased.copies.keeper_link import KeeperLink
-from leased.copies.pool import LARGEST, PIECES, Key, Pool
+from leased.copies.pool import LARGEST, PIECES, Job, Key, Pool
+from leased.copies.unfreed import NOBODY as NOBODYS
+from leased.copies.unfreed import Owner
 from leased.processes import procfs
+from leased.processes.charged_user import NOBODY
 from leased.processes.identity import ProcessId, process_id, still_there
 from leased.wire import client_messages, daemon_messages
 
@@ -81,9 +84,13 @@ class NodeMemory:
         self.told: weakref.WeakSet[Asker] = weakref.WeakSet()
         # Of each process the memory whose descriptor waits until it has read what it was sent.
         self.unsent: dict[Asker, list[Key]] = {}
+        self.users: dict[int, int] = {}  # of jobs that have some
         self.taken_over = False  # what was made for a daemon before this one is known
         self.given_early: set[Key] = set()  # given back, or refused, before that
+        self.unfreed: dict[Owner, int] = {}  # bytes that were given back and are not free
+        self.unfreed_known = False
         link.found = self._found
+        link.unfreed = self._found_unfreed
 
     @property
     def offered(self) -> bool:
@@ -96,6 +103,7 @@ class NodeMemory:
             "kept": self.link.connected,
             "budget_bytes": self.budget(),
             "taken_bytes": self.pool.total,
+            "unfreed_bytes": sum(self.unfreed.values()) if self.unfreed_known else None,
             "left_bytes": self.left(),
         }
 
@@ -106,7 +114,11 @@ class NodeMemory:
         counts = Counter({job: max(needs[job], held[job]) for job in {*needs, *held}})
         if job_id is not None:
             counts[job_id] = held[job_id]
-        return self.budget() - sum(counts.values())
+        return self.budget() - sum(counts.values()) - sum(self.unfreed.values())
+
+    def _unfreed_of(self, job: Job) -> int:
+        """Bytes that jobs of its user have given back, and not let go of."""
+        return sum(size for (_, user), size in self.unfreed.items() if user == job.uid)
 
     def of_job(self, job_id: int) -> int:
         """Bytes that the processes of the job have."""
@@ -114,31 +126,34 @@ class NodeMemory:
 
     # -- requests of processes --------------------------------------------------------------
 
-    def take(self, asker: Asker, job_id: int, most: int, message: client_messages.HostTake) -> None:
-        """A process requests memory. most: bytes that its whole job may have."""
+    def take(self, asker: Asker, job: Job, message: client_messages.HostTake) -> None:
+        """A process requests memory."""
         number, size = message.number, message.bytes
         if asker.process is None or not 0 < size <= LARGEST or size % UNIT:
             asker.send(daemon_messages.host(lib.GL_HOST_FAILED, number, size))
             return
-        key = Key(job_id, asker.process, number)
+        key = Key(job.number, asker.process, number)
         if key not in self.pool.bytes:
             for left in self.pool.of_other_programs(key):
                 self._end(left)
             try:
-                self.pool.check(key, size, self.left(job_id), most)
+                self.pool.check(key, size, self.left(job.number), job.most - self._unfreed_of(job))
                 self._watch(asker)
             except Refused as why:
                 self._say_why(asker, str(why))
                 asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
+            self.users[job.number] = job.uid
             self.given_early.discard(key)
         self._make(asker, key)
 
     def _make(self, asker: Asker, key: Key) -> None:
         counted = self.pool.bytes[key]  # whatever is said when it is asked for again
         self.link.make(
-            key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
+            *(key.name, counted, self.huge()),
+            lambda fd, why: self._made(asker, key, fd, why),
+            user=self.users.get(key.job_id, NOBODY),
         )
 
     def _made(self, asker: Asker, key: Key, descriptor: int | None, why: str) -> None:
@@ -195,6 +210,17 @@ class NodeMemory:
         if not self.taken_over and len(self.given_early) < PIECES:
             self.given_early.add(key)
 
+    def _found_unfreed(self, told: dict[Owner, int] | None) -> None:
+        found = told or {}
+        self.unfreed_known = told is not None
+        for owner in found.keys() - self.unfreed.keys() - {NOBODYS}:
+            log.warning(
+                "job %d: %d MiB of the host memory for copies that it has given back are not free, "
+                "since something still refers to them: they count as its own, and its user's",
+                *(owner[0], found[owner] >> 20),
+            )
+        self.unfreed = found
+
     # -- the end -------------------------------------------------------------------------
 
     def _end(self, key: Key) -> None:
@@ -204,6 +230,8 @@ class NodeMemory:
 
     def _forget(self, key: Key) -> None:
         self.pool.remove(key)
+        if key.job_id not in self.pool.of_job:
+            self.users.pop(key.job_id, None)
         if key.process not in self.pool.of_process:
             self._unwatch(key.process)
 

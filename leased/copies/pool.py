@@ -41,6 +41,15 @@ class Key:
         return cls(job, ProcessId(pid, start), number)
 
 
+@dataclass(frozen=True)
+class Job:
+    """A job that asks for memory. uid: its user. most: bytes that it may have in all."""
+
+    number: int
+    uid: int
+    most: int
+
+
 class Pool:
     """All memory for copies, also what is being made."""
 
@@ -61,7 +70,8 @@ class Pool:
             )
         if self.of_job[key.job_id] + size > most:
             raise Refused(
-                f"job {key.job_id} has as much host memory already as it may have on its GPUs"
+                f"job {key.job_id} has as much host memory already as it may have on its GPUs, or "
+                "something still refers to memory that jobs of its user have given back"
             )
         has = self.pieces[key.job_id]
         if has >= PIECES_OF_A_JOB or len(self.bytes) >= PIECES - (LAST if has >= FEW else 0):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from _gpulease import lib
 
 from leased.connections import limits
+from leased.copies.pool import Job
 from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -73,7 +74,7 @@ def _copies(
     if memory is None or not tenant.swaps:
         client.send(daemon_messages.host(lib.GL_HOST_FAILED, message.number, 0))
     elif isinstance(message, client_messages.HostTake):
-        memory.take(client, tenant.job_id, tenant.host_most, message)
+        memory.take(client, Job(tenant.job_id, tenant.uid, tenant.host_most), message)
     else:
         memory.give(client, tenant.job_id, message)
 

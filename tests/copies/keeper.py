@@ -11,9 +11,11 @@ from tests.slurm.processes import Daemon
 
 
 class Keeper:
-    """Runs within `with`. run_dir: the daemon's."""
+    """Runs within `with`. run_dir: the daemon's. group: the memory cgroup that it is alone in, as
+    its unit would be."""
 
-    def __init__(self, run_dir: Path):
+    def __init__(self, run_dir: Path, group: Path | None = None):
+        self.group = group
         run_dir.mkdir(parents=True, exist_ok=True)
         self.path = run_dir / SOCKET
         self.log = run_dir / "keeper.log"
@@ -33,6 +35,9 @@ class Keeper:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "leased.copies.keeper", "--socket", str(self.path)]
+        if self.group is not None:
+            enter = 'echo $$ >"$0" && exec "$@"'
+            command = ["sh", "-c", enter, str(self.group / "cgroup.procs"), *command]
         self.path.unlink(missing_ok=True)
         self.daemon = Daemon.start("gpu-leased-copies", command, self.log)
         self.daemon.wait_ready(self._answers)

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -67,20 +68,37 @@ def daemon() -> Iterator[socket.socket]:
 
 
 def end(keeper: Keeper) -> None:
-    keeper.makers.shutdown()
+    finish(keeper)
     for file in keeper.files.values():
         os.close(file.descriptor)
 
 
+def finish(keeper: Keeper) -> None:
+    """Wait until it has made and freed all that it was told to."""
+    keeper.makers.shutdown()
+    keeper.ender.shutdown()
+
+
 def tell(daemon: socket.socket, op: str, size: int = 0) -> None:
-    daemon.send(json.dumps({"op": op, "name": NAME, "bytes": size, "huge": False}).encode())
+    daemon.send(
+        json.dumps({"op": op, "name": NAME, "bytes": size, "huge": False, "user": 1}).encode()
+    )
 
 
 def answer(daemon: socket.socket) -> int:
     """How large the memory is that the keeper has made."""
-    data, (descriptor,), _, _ = socket.recv_fds(daemon, LONGEST, 1)
-    os.close(descriptor)
-    return int(json.loads(data)["bytes"])
+    return int(said(daemon, "bytes")["bytes"])
+
+
+def said(daemon: socket.socket, what: str) -> dict[str, Any]:
+    """The next packet that has this field."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(daemon, LONGEST, 1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        found: dict[str, Any] = json.loads(data)
+        if what in found:
+            return found
 
 
 def test_its_service_keeps_a_descriptor_of_each_piece_that_there_may_be() -> None:
@@ -115,7 +133,7 @@ def test_what_is_ended_while_it_is_made_is_not_kept(slow: Slow, daemon: socket.s
     slow.begun[UNIT].wait(60)
     tell(daemon, "end")
     tell(daemon, "list")
-    assert json.loads(daemon.recv(LONGEST)) == {"files": [], "last": True}
+    assert said(daemon, "files") == {"files": [], "last": True}
     slow.may_end[UNIT].set()
     assert slow.ended.wait(60)
 
@@ -129,7 +147,7 @@ def test_what_is_ended_is_not_listed_even_before_its_pages_are_free(
     assert answer(daemon) == UNIT
     tell(daemon, "end")
     tell(daemon, "list")
-    assert json.loads(daemon.recv(LONGEST)) == {"files": [], "last": True}
+    assert said(daemon, "files") == {"files": [], "last": True}
     assert slow.ended.wait(60)
 
 
@@ -146,10 +164,10 @@ def test_what_is_made_for_a_daemon_that_has_gone_is_not_kept(slow: Slow) -> None
     tell(daemon, "list")
     daemon.shutdown(socket.SHUT_WR)
     keeper.serve(its)
-    assert json.loads(daemon.recv(LONGEST)) == {"files": [], "last": True}
+    assert said(daemon, "files") == {"files": [], "last": True}
     daemon.close()
     slow.may_end[UNIT].set()
-    keeper.makers.shutdown()
+    finish(keeper)
     assert not keeper.files
     assert slow.ended.is_set()
     end(keeper)
@@ -187,9 +205,10 @@ def test_what_is_asked_for_again_and_ends_meanwhile_is_ended_once(
     keeper = Keeper({NAME: first})
     monkeypatch.setattr(memory_file, "make", lambda *_: MemoryFile(os.memfd_create("test"), UNIT))
     monkeypatch.setattr(MemoryFile, "end", ended_file)
-    monkeypatch.setattr(keeper.makers, "submit", lambda work, *given: work(*given))
+    for pool in (keeper.makers, keeper.ender):
+        monkeypatch.setattr(pool, "submit", lambda work, *given: work(*given))
     Turns(keeper, nth, lambda: keeper.handle(its, {"op": "end", "name": NAME}))
-    keeper.handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False})
+    keeper.handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1})
     keeper.handle(its, {"op": "end", "name": NAME})
     assert sorted(map(id, ended)) == sorted({id(file) for file in ended})
     assert first in ended
@@ -223,11 +242,9 @@ def test_an_answer_says_which_request_it_is_for(slow: Slow, daemon: socket.socke
     slow.expect(UNIT)
     slow.may_end[UNIT].set()
     for number in (7, 8):
-        asked = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "ask": number}
+        asked = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1, "ask": number}
         daemon.send(json.dumps(asked).encode())
-        data, (descriptor,), _, _ = socket.recv_fds(daemon, LONGEST, 1)
-        os.close(descriptor)
-        assert json.loads(data)["ask"] == number
+        assert said(daemon, "ask")["ask"] == number
 
 
 def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
@@ -254,17 +271,14 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
         new.send(json.dumps({"op": "list"}).encode())
         new.send(make(7))
         goes_on.set()
-        assert "files" in json.loads(new.recv(LONGEST))
-        data, descriptors, _, _ = socket.recv_fds(new, LONGEST, 1)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        assert json.loads(data)["ask"] == 7
+        said(new, "files")
+        assert said(new, "bytes")["ask"] == 7
     serving.join()
     late.join()
-    keeper.makers.shutdown()
+    finish(keeper)
     keeper.files[NAME].end()
 
 
 def make(ask: int) -> bytes:
-    said = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "ask": ask}
+    said = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1, "ask": ask}
     return json.dumps(said).encode()

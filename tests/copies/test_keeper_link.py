@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from leased.copies import keeper_link, node_memory
-from leased.copies.keeper_link import AT_ONCE, LONGEST, SOCKET, KeeperLink
+from leased.copies.asks import AT_ONCE
+from leased.copies.keeper_link import LONGEST, SOCKET, KeeperLink
 from leased.copies.node_memory import UNIT, NodeMemory
-from leased.copies.pool import LARGEST, Key
+from leased.copies.pool import LARGEST, Job, Key
 from leased.processes.identity import process_id
 from leased.wire import client_messages
 
@@ -61,7 +62,7 @@ class SlowKeeper:
         """Send a file of the size that was asked for."""
         descriptor = os.memfd_create("test")
         os.ftruncate(descriptor, asked["bytes"])
-        answer = {name: asked[name] for name in ("name", "ask", "bytes", "huge")}
+        answer = {name: asked[name] for name in ("name", "ask", "bytes", "huge")} | {"took": 0.0}
         socket.send_fds(self.connections[-1], [json.dumps(answer).encode()], [descriptor])
         os.close(descriptor)
 
@@ -160,7 +161,7 @@ def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_d
     async def scene() -> None:
         keeper, _, memory = connected(short_dir / SOCKET, {})
         asker = Process()
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
         name = keeper.make()
         await asker.heard.wait()
         memory.give(asker, 1, client_messages.HostGive(1))
@@ -180,9 +181,9 @@ def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
         keeper, link, memory = connected(short_dir / SOCKET, {})
         asker = Process()
         for number in range(AT_ONCE + 1):
-            memory.take(asker, 1, 1 << 40, client_messages.HostTake(number, UNIT))
+            memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, UNIT))
         for _ in range(MANY):
-            memory.take(asker, 1, 1 << 40, client_messages.HostTake(AT_ONCE, LARGEST))
+            memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(AT_ONCE, LARGEST))
         assert not link.unsent, "it is asked for once"
         made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
         assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
@@ -202,7 +203,9 @@ def test_a_process_that_does_not_read_gets_its_memory_when_it_does(
         asker = Process()
         asker.reads = False
         for number in (1, 2, 3):
-            memory.take(asker, 1, 1 << 40, client_messages.HostTake(number, number * UNIT))
+            memory.take(
+                asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, number * UNIT)
+            )
             await asyncio.to_thread(keeper.make)
             assert not await asker.offered.get()
         memory.give(asker, 1, client_messages.HostGive(2))
@@ -241,17 +244,17 @@ def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(short_di
     async def scene() -> None:
         keeper, link, memory = connected(short_dir / SOCKET, {})
         asker = Process()
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, 4 * UNIT))
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, 4 * UNIT))
         large = await asyncio.to_thread(keeper.read)
         memory.give(asker, 1, client_messages.HostGive(1))
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
         keeper.answer(large)
         assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": large["name"]}
         small = await asyncio.to_thread(keeper.made)
         await asker.heard.wait()
         assert (small["bytes"], asker.got) == (UNIT, [UNIT])
         assert memory.pool.total == UNIT
-        assert not link.asks
+        assert not link.asks.by_name
         close(memory, asker, keeper)
 
     play(scene)
@@ -272,7 +275,7 @@ def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
         memory.link.connect()
         keeper.accept()
         memory.give(asker, 1, client_messages.HostGive(7))
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(8, UNIT))
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(8, UNIT))
         await asyncio.to_thread(keeper.list, {names[7]: UNIT, names[8]: 4 * UNIT})
         said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
         assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
@@ -295,8 +298,8 @@ def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
         memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
         memory.link.connect()
         keeper.accept()
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(7, UNIT))
-        (name,) = memory.link.asks
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(7, UNIT))
+        (name,) = memory.link.asks.by_name
         keeper.close()
         path.unlink()
         await asker.heard.wait()
@@ -335,7 +338,7 @@ def test_memory_whose_descriptor_cannot_be_taken_is_ended(
         keeper, _, memory = connected(short_dir / SOCKET, {})
         asker, said = Process(), list[str]()
         monkeypatch.setattr(asker, "say", said.append)
-        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
         name = keeper.make()
         with no_descriptors():
             await asker.heard.wait()
@@ -411,14 +414,14 @@ def test_why_a_process_gets_no_memory_is_logged_once(
         asker, said = Process(), list[str]()
         monkeypatch.setattr(asker, "say", said.append)
         for number in range(100):
-            memory.take(asker, 1, UNIT, client_messages.HostTake(number, 2 * UNIT))
+            memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, 2 * UNIT))
         assert len(said) == 1
         asker.heard.clear()
-        memory.take(asker, 1, UNIT, client_messages.HostTake(100, UNIT))
+        memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(100, UNIT))
         await asyncio.to_thread(keeper.make)
         await asker.heard.wait()
         for number in range(101, 200):
-            memory.take(asker, 1, UNIT, client_messages.HostTake(number, UNIT))
+            memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, UNIT))
         assert len(said) == 2
         close(memory, asker, keeper)
 

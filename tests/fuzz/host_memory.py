@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 from typing import cast
 
-from leased.copies.keeper_link import KeeperLink, Made
+from leased.copies.asks import Made
+from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
+from leased.copies.unfreed import Owner
 from leased.leasing.leases import Leases
 from tests.fuzz.fakes import FakeLoop
 
@@ -23,9 +25,10 @@ class FakeKeeper:
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
         self.found: Callable[[dict[str, int]], None] = lambda _: None
+        self.unfreed: Callable[[dict[Owner, int] | None], None] = lambda _: None
 
-    def make(self, name: str, size: int, huge: bool, made: Made) -> None:
-        del huge
+    def make(self, name: str, size: int, huge: bool, made: Made, *, user: int) -> None:
+        del huge, user
         if size >> 20 == 1022:  # one of few sizes for which the host has no memory
             made(None, "the host has no memory")
             return

@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
+from leased.copies.unfreed import NOISE, SLACK
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
 from tests.connections.test_limits import HELLO
 from tests.copies.keeper import Keeper
-from tests.copies.node import SWAP, end, started, status, turn
+from tests.copies.node import MIB, SWAP, end, started, status, turn
 from tests.emugpu.server import EmulatedGpu
 from tests.security.test_memory_attacks import memory
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
+from tests.slurm.test_swap import memory_cgroup
 from tests.support.programs import line, output, tell
 
 HONEST, OTHER, HOSTILE = 1, 2, 8
@@ -60,7 +62,8 @@ def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
 
 @pytest.fixture
 def keeper(short_dir: Path) -> Iterator[Keeper]:
-    with Keeper(short_dir / "run") as keeper:
+    """Alone in a cgroup that charges as much as there is."""
+    with memory_cgroup(1 << 20) as group, Keeper(short_dir / "run", group) as keeper:
         yield keeper
 
 
@@ -77,9 +80,12 @@ def leased(
         yield daemon
 
 
-def hostile(tenant: Start, code: str, *says: bytes, mem: str = "") -> subprocess.Popen[str]:
+def hostile(
+    tenant: Start, code: str, *says: bytes, mem: str = "", job: int = HOSTILE
+) -> subprocess.Popen[str]:
     sent = [text.hex() for text in (HELLO, *says)]
-    return tenant(HOSTILE, SWAP + mem, "-c", USER + code, *sent, gpus=HOSTS_GPU)
+    options, env = SWAP + mem, {"JOB_UID": "65534"}
+    return tenant(job, options, "-c", USER + code, *sent, gpus=HOSTS_GPU, env=env)
 
 
 def claim(uuid: str, size: int) -> bytes:
@@ -91,6 +97,10 @@ def claim(uuid: str, size: int) -> bytes:
 
 def left(leased: Leased) -> int:
     return int(status(leased)["copies"]["left_bytes"])
+
+
+def unfreed(leased: Leased) -> int:
+    return int(status(leased)["copies"]["unfreed_bytes"])
 
 
 # It says all on each of many connections, of which the job has as many as the daemon lets it.
@@ -173,6 +183,88 @@ def test_descriptors_that_nobody_reads_keep_no_other_job_from_its_memory(
         end(job)
     tell(silent)
     output(silent)
+
+
+# It takes memory, writes it, and puts its pages into sockets that nobody reads. What is not refused
+# is given back: by the process, which goes on, or by its end. In holes it has the kernel take the
+# pages out of the file itself, and fills that again.
+SPLICES = """
+import ctypes, fcntl, mmap, resource
+from _gpulease import ffi, lib
+from leased.wire import header
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+def ask(sock, kind, **fields):
+    made = header.new(kind)
+    for name, value in fields.items(): setattr(made, name, value)
+    sock.send(bytes(ffi.buffer(made)))
+    data, descriptors, _, _ = socket.recv_fds(sock, 1024, 1)
+    return ffi.from_buffer("struct gl_host_answer *", data).code, descriptors
+def keep(descriptor, pairs):
+    at, (read, write) = 0, os.pipe()
+    while at < SIZE:
+        left = os.splice(descriptor, write, 1 << 16, offset_src=at)
+        at += left
+        while left:
+            try: left -= os.splice(read, pairs[-1][0].fileno(), left, flags=2)
+            except BlockingIOError: pairs.pop()
+    os.close(read); os.close(write)
+def write(descriptor):
+    with mmap.mmap(descriptor, SIZE) as memory:
+        for at in range(0, SIZE, 4096): memory[at] = 1
+HOW, SIZE = SAYS[0].decode(), 8 << 20
+def take(sock, number):
+    pairs = [socket.socketpair() for _ in range(48)]
+    for pair in pairs: pair[0].setblocking(False)
+    kept.extend(pairs)
+    if HOW == "ends" and (child := os.fork()):
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    if HOW == "ends": sock = connect()
+    code, descriptors = ask(sock, lib.GL_HOST_TAKE, number=number, bytes=SIZE)
+    if code == lib.GL_HOST_TAKEN:
+        write(descriptors[0]); keep(descriptors[0], list(pairs))
+        if HOW == "holes":
+            whole = ctypes.c_int64(0), ctypes.c_int64(SIZE)
+            assert not ctypes.CDLL(None).fallocate(descriptors[0], 3, *whole)
+            write(descriptors[0])
+        os.close(descriptors[0])
+    if HOW == "ends": os._exit(code != lib.GL_HOST_TAKEN)
+    ask(sock, lib.GL_HOST_GIVE, number=number)
+    return code == lib.GL_HOST_TAKEN
+sock, kept = connect(), []
+for number in range(25):
+    if not take(sock, number): break
+say(number)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how", ["gives", "ends", "holes"])
+def test_pages_that_something_still_refers_to_stay_charged(
+    tenant: Start, leased: Leased, keeper: Keeper, how: str
+) -> None:
+    """The job has 64 MiB of its GPU, and so many of host memory and a little. It gets no more than
+    that from then on, and what is not free counts for the node, until it is."""
+    assert keeper.group
+    (first, _), (second, _) = started(tenant, HONEST), started(tenant, OTHER)
+    before = left(leased)
+    greedy = hostile(tenant, SPLICES, how.encode(), mem=",mem:64MiB")
+    got = int(line(greedy))
+    assert 8 <= got < 16, "pieces of 8 MiB"
+    least = got * 8 * MIB - SLACK - NOISE
+    wait_until("the last to be seen", lambda: unfreed(leased) >= least)
+    assert unfreed(leased) <= got * 8 * MIB + NOISE
+    assert left(leased) <= before - least
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    again = hostile(tenant, SPLICES, how.encode(), mem=",mem:64MiB", job=HOSTILE + 1)
+    assert got + int(line(again)) < 16, "nor does another job of its user get more"
+    for job in (greedy, again):
+        tell(job)
+        output(job)
+    wait_until("all to be free", lambda: unfreed(leased) == 0)
+    for job in (first, second):
+        end(job)
+    assert f"job {HOSTILE}: " in leased.log.read_text()
+    assert f"job {HONEST}: " not in leased.log.read_text()
 
 
 def _clients(leased: Leased) -> int:

@@ -2,7 +2,7 @@
 
 `python -m tests.support.tenant --admin SOCKET --job N [--options TEXT] -- COMMAND...`:
 this process registers as the slurmstepd of job N, and the command, its child,
-gets the environment that the plugin would set.
+gets the environment that the plugin would set. JOB_UID: the job's user, if it is not this one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def register(
         {
             "op": "register",
             "job_id": job_id,
-            "uid": os.getuid(),
+            "uid": int(os.environ.get("JOB_UID", os.getuid())),
             "nodes": 1,
             "shards": 1,
             "gpus": [0] if gpus is None else gpus,

@@ -129,6 +129,7 @@ def test_backstops_behind_the_daemons_own_limits(booted: Node) -> None:
     assert booted.show(SERVICE, "MemoryMax") == str(2 << 30)
     assert booted.show(SERVICE, "TasksMax") == "512"
     assert booted.show(SERVICE, "CPUQuotaPerSecUSec") == "2s"
+    assert booted.show(COPIES, "CPUQuotaPerSecUSec") == "4s"
 
 
 def test_the_keeper_of_copies_may_do_next_to_nothing(booted: Node) -> None:
