@@ -9,6 +9,7 @@ from leased.admin.admin import Admin
 from leased.admin.questions import Questions
 from leased.admin.reload import AdminSocket
 from leased.config.config import Config
+from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
@@ -22,9 +23,15 @@ class Listeners:
     """Both sockets, and the clients' connections that a former daemon has left."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, leases: Leases, admin: Admin, questions: Questions
+        self,
+        loop: asyncio.AbstractEventLoop,
+        leases: Leases,
+        admin: Admin,
+        questions: Questions,
+        accounts: Accounts,
     ):
         self.loop = loop
+        self.accounts = accounts  # of those who use tenant.sock
         self.leases = leases
         self.admin = admin
         self.questions = questions
@@ -46,7 +53,7 @@ class Listeners:
         admin_socket = AdminSocket(path, ours="admin" not in sockets)
         admin_socket.open_to(self.admin.admin_gid)
         self.listeners = [
-            Listener(tenant, self.loop, self._connect_client),
+            Listener(tenant, self.loop, self._connect_client, self.accounts),
             Listener(admin, self.loop, self._connect_admin),
         ]
         self.kept_clients.take_back(self.listeners[0], clients)
