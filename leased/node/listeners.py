@@ -15,7 +15,7 @@ from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 from leased.node.kept_clients import KeptClients
-from leased.node.listening_socket import listen
+from leased.node.listening_socket import ADMIN_BACKLOG, listen
 from leased.node.service_manager import inherited_sockets
 
 
@@ -49,7 +49,7 @@ class Listeners:
         sockets = {name: found[0] for name, found in given.items()}
         tenant = sockets.get("tenant") or listen(config.tenant_socket, 0o666)
         path = config.admin_socket
-        admin = sockets.get("admin") or listen(path, 0o600)
+        admin = sockets.get("admin") or listen(path, 0o600, ADMIN_BACKLOG)
         admin_socket = AdminSocket(path, ours="admin" not in sockets)
         admin_socket.open_to(self.admin.admin_gid)
         self.listeners = [

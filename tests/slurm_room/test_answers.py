@@ -180,7 +180,9 @@ def test_shards_of_each_gpu(gres: str, used: str, shards: list[int]) -> None:
 )
 def test_shards_that_a_job_asks_for(text: str, shards: int) -> None:
     job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": "PENDING"}
-    (found,) = read_of(json.dumps({"jobs": [job | {"tres_per_node": text}]}), queue_json.Jobs()).found
+    (found,) = read_of(
+        json.dumps({"jobs": [job | {"tres_per_node": text}]}), queue_json.Jobs()
+    ).found
     assert found.shards == shards
 
 
