@@ -11,10 +11,14 @@ import re
 import select
 import signal
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
-PATIENCE_S = 30.0  # a slurmctld that is restarted is back by then
-AGAIN_S = 0.5
+# As long as slurmstepd itself tries to report the end of a batch job. A job that has its nodes
+# begins without slurmctld, and one that shares waits for it.
+PATIENCE_S = 3600.0
+ANSWER_S = 30.0  # for one answer, and before it is said that none has come
+AGAIN_S, AGAIN_MOST_S = 0.5, 5.0  # between two attempts, twice as long each time
 LONGEST_ANSWER = 65536
 NO_SUCH_JOB = 3  # exit status of gpu-lease-allocation (ask_allocation.c)
 # One entry of a node's GRES: NAME[:TYPE]:COUNT(WHERE). WHERE is IDX:0,2-3, or from Slurm 23.11
@@ -25,6 +29,10 @@ MOST_GPUS = 4096
 
 class NoAnswer(Exception):
     """slurmctld has not said what the job has; the text is the reason."""
+
+
+class Late(NoAnswer):
+    """It has not said so in time, and may if it is asked again."""
 
 
 class Allocation(NamedTuple):
@@ -81,8 +89,8 @@ def parse(text: str) -> Allocation:
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
-    """Run a command. Returns its exit status, output and errors. NoAnswer: it took too long and
-    was ended."""
+    """Run a command. Returns its exit status, output and errors. Late: it took too long and was
+    ended."""
     out, out_end = os.pipe2(os.O_CLOEXEC)
     err, err_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -117,8 +125,8 @@ def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
 
 
 def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
-    """Read each pipe to its end. NoAnswer: the end has not come by the deadline (monotonic
-    clock), or there is too much output."""
+    """Read each pipe to its end. Late: the end has not come by the deadline (monotonic clock).
+    NoAnswer: there is too much output."""
     said = dict.fromkeys(pipes, b"")
     poll = select.poll()
     for pipe in pipes:
@@ -127,7 +135,7 @@ def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
     while waiting:
         ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not ready:
-            raise NoAnswer("it does not answer")
+            raise Late("it does not answer")
         for pipe, _ in ready:
             data = os.read(pipe, 4096)
             said[pipe] += data
@@ -139,17 +147,34 @@ def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
     return {pipe: data.decode(errors="replace") for pipe, data in said.items()}
 
 
-def ask_slurmctld(program: str, job_id: int, patience_s: float = PATIENCE_S) -> Allocation:
-    """Ask what Slurm gave the job. NoAnswer: slurmctld did not answer in time, or knows no such
-    job."""
-    deadline = time.monotonic() + patience_s
+def ask_once(program: str, job_id: int, patience_s: float) -> Allocation:
+    """Ask what Slurm gave the job. NoAnswer: it knows no such job. Late: it did not answer."""
+    status, out, err = output_of([program, str(job_id)], patience_s)
+    if status == 0:
+        return parse(out)
+    words = err.strip().splitlines()
+    why = words[-1] if words else f"{program} ended with {status}"
+    raise (NoAnswer if status == NO_SUCH_JOB else Late)(why)
+
+
+def ask_slurmctld(
+    program: str, job_id: int, say: Callable[[str], None], patience_s: float = PATIENCE_S
+) -> Allocation:
+    """Ask what Slurm gave the job, again and again while slurmctld is away. say: it has been for
+    ANSWER_S. NoAnswer: slurmctld did not answer in time, or knows no such job."""
+    began, pause, said = time.monotonic(), AGAIN_S, False
     while True:
-        left = deadline - time.monotonic()
-        status, out, err = output_of([program, str(job_id)], left)
-        if status == 0:
-            return parse(out)
-        words = err.strip().splitlines()
-        why = words[-1] if words else f"{program} ended with {status}"
-        if status == NO_SUCH_JOB or left < AGAIN_S:
-            raise NoAnswer(why)
-        time.sleep(AGAIN_S)
+        left = began + patience_s - time.monotonic()
+        try:
+            return ask_once(program, job_id, min(left, ANSWER_S))
+        except Late as fault:
+            if left < pause:
+                raise
+            if not said and time.monotonic() - began >= ANSWER_S:
+                said = True
+                say(
+                    f"slurmctld does not say which GPUs job {job_id} has ({fault}); it is asked "
+                    f"again for up to {patience_s / 60:.0f} minutes"
+                )
+        time.sleep(pause)
+        pause = min(2 * pause, AGAIN_MOST_S)

@@ -20,7 +20,7 @@ GLUE = """
 import sys
 from types import ModuleType
 
-from gpu_share_half import ffi
+from gpu_share_half import ffi, lib
 
 def load(name, source):
     parent = name.rpartition(".")[0]
@@ -34,16 +34,21 @@ for name, source in MODULES:
     load(name, source)
 
 from leased.api.step_fields import STEP_FIELDS
-from spank.register import reply_to
+from spank.allocation import ask_slurmctld
+from spank.register import register
 
 def value(found):
     return found if isinstance(found, (bool, int)) else ffi.string(found).decode(errors="replace")
+
+def say(text):
+    lib.gpu_share_say(text.encode(errors="replace"))
 
 @ffi.def_extern(error=-1)
 def gpu_share_ask(r, reply, size):
     step = {name: value(getattr(r, name)) for name in STEP_FIELDS}
     program = value(r.allocation_program)
-    answer = reply_to(value(r.admin_socket), program, step, r.known, r.given).encode()
+    ask = lambda job_id: ask_slurmctld(program, job_id, say)
+    answer = register(value(r.admin_socket), step, r.known, r.given, ask).encode()
     if len(answer) >= size:
         answer = b"refused\\nthe answer of gpu-leased is too long"
     ffi.memmove(reply, answer + b"\\0", len(answer) + 1)
@@ -60,6 +65,7 @@ def write_source(out: Path, header: Path, modules: list[Path]) -> None:
     """Write the C source of the embedding library to `out`."""
     ffi = cffi.FFI()
     ffi.embedding_api("\n".join(MARKS.findall(header.read_text())))
+    ffi.cdef("void gpu_share_say(const char *text);")
     ffi.set_source("gpu_share_half", f'#include "{header.resolve()}"')
     sources = [(module_name(module), module.read_text()) for module in modules]
     ffi.embedding_init_code(f"MODULES = {sources!r}\n{GLUE}")

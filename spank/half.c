@@ -42,6 +42,11 @@ static bool start_python(void)
 	return true;
 }
 
+void gpu_share_say(const char *text)
+{
+	slurm_info("gpu-share: %s", text);
+}
+
 __attribute__((visibility("default"))) int gpu_share_register(const struct registration *r,
                                                               char *reply, size_t size)
 {

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from leased.api.step_fields import JOIN_FIELDS, Admitted, Register, Step
-from spank.allocation import Allocation, NoAnswer, ask_slurmctld
+from spank.allocation import Allocation, NoAnswer
 
 # Longer than a daemon takes that is started again on a busy machine.
 ANSWER_S = 30.0
 AGAIN_S = 0.1
+LATE_S = 5.0
 REMEDY = "start it with: systemctl start gpu-leased"
 ENV_OPTION = "GPU_SHARE"
 
@@ -79,11 +80,13 @@ def sentence(answer: Request) -> str:
     return (f"{text}; {hint}" if hint else text).replace("\n", " ")
 
 
-def granted(answer: Admitted) -> str:
-    """The reply for the C side to a step that shares: the library, a note, the environment."""
+def granted(answer: Admitted, late: str = "") -> str:
+    """The reply for the C side to a step that shares: the library, a note, the environment. late:
+    the note that it begins late."""
     lines = ["ok", f"preload={answer['preload']}"]
-    if answer.get("note"):
-        lines.append("note=" + str(answer["note"]).replace("\n", " "))
+    note = "; ".join(filter(None, (late, str(answer.get("note") or ""))))
+    if note:
+        lines.append("note=" + note.replace("\n", " "))
     lines += [f"{name}={value}" for name, value in answer["env"].items()]
     return "\n".join(lines) + "\n"
 
@@ -121,8 +124,9 @@ def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Al
         ) from None
 
 
-def admit(path: str, step: Step, given: bool, has: Allocation) -> str:
-    """The reply for a job that has shards and that the daemon does not know yet."""
+def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -> str:
+    """The reply for a job that has shards and that the daemon does not know yet. late: as for
+    granted()."""
     request = Register(
         **step,
         job=has.job,
@@ -134,10 +138,17 @@ def admit(path: str, step: Step, given: bool, has: Allocation) -> str:
     answer = ask_or_refuse(path, {"op": "register", **request})
     found = admitted(answer)
     if found:
-        return granted(found)
+        return granted(found, late)
     why = sentence(answer)
     from_env = step["options"] and not given and why.startswith("gpu-share: ")
     raise Refusal(why + (f" (that value is from {ENV_OPTION} in its environment)" * bool(from_env)))
+
+
+def late_note(waited_s: float) -> str:
+    """What the user is told of a step that has waited for slurmctld for so long; "": nothing."""
+    if waited_s < LATE_S:
+        return ""
+    return f"it begins {waited_s:.0f} s later, since slurmctld did not say before which GPUs it has"
 
 
 def register(
@@ -153,17 +164,13 @@ def register(
         joined = join(path, step) if known else None
         if joined is not None:
             return joined
+        began = time.monotonic()
         has = allocation_for(step, allocation_of)
         if has.shards:
-            return admit(path, step, given, has)
+            return admit(path, step, given, has, late_note(time.monotonic() - began))
         # An option counts for all components of a heterogeneous job; not all need share.
         if given and not has.component:
             raise Refusal(why_none(has))
         return "none"
     except Refusal as refusal:
         return f"refused\n{refusal}"
-
-
-def reply_to(path: str, program: str, step: Step, known: bool, given: bool) -> str:
-    """Called in slurmstepd. program: the path of gpu-lease-allocation, which asks slurmctld."""
-    return register(path, step, known, given, lambda job_id: ask_slurmctld(program, job_id))

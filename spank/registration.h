@@ -27,4 +27,7 @@ struct registration {
 int gpu_share_ask(const struct registration *registration, char *reply, size_t size);
 /* cffi:end */
 
+/* Writes a line into slurmd's log. */
+void gpu_share_say(const char *text);
+
 #endif

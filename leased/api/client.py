@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pwd
 import socket
+import struct
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,9 +25,12 @@ def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer
     user. NoAnswer: the daemon cannot be reached, and how to change that.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.settimeout(wait_s)
+        # Where the daemon's backlog is full a connect() without blocking fails at once.
+        limit = struct.pack("ll", int(wait_s), max(1, int(wait_s % 1 * 1e6)))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         try:
             sock.connect(str(path))
+            sock.settimeout(wait_s)
             sock.send(json.dumps(request).encode())
             answer = json.loads(sock.recv(LONGEST_ANSWER))
             if not isinstance(answer, dict):

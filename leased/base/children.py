@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,20 +64,36 @@ class Done:
     fault: str = ""
 
 
-class _Child(asyncio.SubprocessProtocol):
-    """Collects what a program prints, up to `most` bytes of each stream."""
+Take = Callable[[bytes], None]
 
-    def __init__(self, most: int):
+
+class _Child(asyncio.SubprocessProtocol):
+    """Collects what a program prints, up to `most` bytes of each stream; or gives its output to
+    `take`."""
+
+    def __init__(self, most: int, take: Take | None):
         self.most = most
+        self.take = take
         self.said = {1: bytearray(), 2: bytearray()}
         loop = asyncio.get_running_loop()
         self.fault = loop.create_future()  # "": it has ended
         self.exited: asyncio.Future[None] = loop.create_future()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1 and self.take is not None:
+            self._give(self.take, data)
+            return
         self.said[fd] += data
         if len(self.said[fd]) > self.most and not self.fault.done():
             self.fault.set_result(f"it said more than {self.most} bytes")
+
+    def _give(self, take: Take, data: bytes) -> None:
+        if self.fault.done():
+            return
+        try:
+            take(data)
+        except Exception as fault:
+            self.fault.set_exception(fault)
 
     def process_exited(self) -> None:
         self.exited.set_result(None)
@@ -97,14 +113,17 @@ async def run(
     stdin: bytes = b"",
     patience_s: float | None = None,
     most: int = OUTPUT_MOST,
+    take: Take | None = None,
 ) -> Done:
     """Run a program until it ends, or for patience_s seconds. OSError: it cannot be started.
 
     env: variables that it gets besides environment(). patience_s: None stands for PATIENCE_S.
+    take: gets what it prints, piece by piece, of which then nothing is kept; what it raises ends
+    the program, and is raised.
     """
     patience_s = PATIENCE_S if patience_s is None else patience_s
     transport, child = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Child(most), *command, cwd="/", env=environment(env), start_new_session=True
+        lambda: _Child(most, take), *command, cwd="/", env=environment(env), start_new_session=True
     )
     try:
         fed = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
@@ -128,6 +147,7 @@ def run_and_wait(
     env: Mapping[str, str] | None = None,
     patience_s: float,
     most: int = OUTPUT_MOST,
+    take: Take | None = None,
 ) -> Done:
     """run() for a program without an event loop."""
-    return asyncio.run(run(*command, env=env, patience_s=patience_s, most=most))
+    return asyncio.run(run(*command, env=env, patience_s=patience_s, most=most, take=take))

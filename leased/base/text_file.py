@@ -8,12 +8,13 @@ import stat
 from pathlib import Path
 
 
-def read(path: Path, most: int) -> bytes:
+def read(path: Path, most: int, *, follow: bool = True) -> bytes:
     """The content of a regular file of at most `most` bytes. OSError: why it cannot be read, with
-    its path."""
+    its path. follow: also if its name is a link."""
     try:
         # A FIFO must not make us wait for somebody who writes, nor a terminal become ours.
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        file = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
     except ValueError as fault:  # a NUL in its name
         raise OSError(errno.EINVAL, str(fault), str(path)) from None
     try:

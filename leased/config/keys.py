@@ -291,7 +291,7 @@ KEYS = (
         kinds.TIME,
         "1s",
         "How long the placer waits between two looks at Slurm's jobs and nodes. It waits at least "
-        "ten times as long as its last look took.",
+        "three times as long as its last look took, up to 10 s.",
         field="interval_ns",
     ),
     key(

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -122,6 +122,14 @@ class Accounts:
     most: float = BURST_S
     per_s: float = SHARE
     by_payer: dict[int, Account] = field(default_factory=dict)
+
+    def owes(self, payer: int) -> bool:
+        """Whether the user's share is used up. Root's has no limit."""
+        return payer != 0 and self.of(payer).owes()
+
+    def charged(self, payer: int) -> AbstractContextManager[None]:
+        """A context: the time that is spent inside it is charged to the user; root is not."""
+        return self.of(payer).charged() if payer else nullcontext()
 
     def of(self, payer: int) -> Account:
         account = self.by_payer.get(payer)

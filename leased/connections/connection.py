@@ -12,7 +12,14 @@ from collections.abc import Callable
 from leased.connections import limits
 from leased.connections.accounts import Account, Accounts
 from leased.processes.charged_user import NOBODY
-from leased.processes.identity import Peer, peer_of, unread_of
+from leased.processes.identity import (
+    Peer,
+    ProcessId,
+    peer_of,
+    process_id,
+    still_there,
+    unread_of,
+)
 
 log = logging.getLogger("gpu-leased")
 
@@ -46,14 +53,16 @@ class Connection:
         self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
         self.idle_since: float | None = loop.time()  # None: it may be silent for ever
-        self.accepted()
+        self.process: ProcessId | None = process_id(self.peer.pid)
         sock.setblocking(False)
         # From here on the loop knows it: nothing that could fail comes after these.
         loop.add_reader(sock, self._readable)
         self.timer = loop.call_later(self.PATIENCE_S, self._expire)
 
-    def accepted(self) -> None:
-        """Called first: what has to be learned of the peer at once."""
+    def has_opener(self) -> bool:
+        """Whether the process that opened the connection still runs. If not, another one may have
+        its number, and whatever is said of that number is of somebody else."""
+        return still_there(self.sock, self.process)
 
     def _expire(self) -> None:
         self.isolated(self.end_if_idle)

@@ -29,19 +29,23 @@ def has_gone(sock: socket.socket) -> bool:
 
 
 class Listener:
-    """Accepts on a listening socket and makes a connection of each, within limits."""
+    """Accepts on a listening socket and makes a connection of each, within limits.
+
+    accounts: on which other work for the same users is charged too.
+    """
 
     def __init__(
         self,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         make: Callable[[socket.socket], Connection],
+        accounts: Accounts | None = None,
     ):
         self.sock = sock
         self.loop = loop
         self.make = make
         self.most = limits.most_connections()
-        self.accounts = Accounts(loop)
+        self.accounts = accounts or Accounts(loop)
         self.lines = limits.Lines(loop.time)
         self.connections: set[Connection] = set()
         # By who paid when they came; the longest idle first.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from leased.connections.limits import credible
 from leased.core.arbiter import Adopted, CameBack, Released, Requested, Restored, SpeedMeasured
@@ -44,7 +44,9 @@ class Clients:
         """A process has said HELLO: answer WELCOME, and note its lease, its memory and what it
         waits for."""
         tenant.clients.append(client)
-        tenant.cut_off -= {(uuid, client.pid) for uuid in tenant.gang}
+        tenant.cut_off = {
+            (u, process) for u, process in tenant.cut_off if process != client.process
+        }
         client.send(self.registry.welcome(tenant))
         if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
             self.loop.run(CameBack())
@@ -170,6 +172,15 @@ class Clients:
         if message.left and tenant.swaps:
             self.loop.run(LeftUncopied(tenant.job_id, message.uuid, message.left))
 
+    def end_without_opener(self, pids: Container[int]) -> None:
+        """These processes use a GPU now. A connection may have been passed on, and the process that
+        opened it have ended: then one of them may only have its number, and neither its memory nor
+        its work is that client's. So the connection is closed."""
+        for tenant in self.registry.values():
+            for client in [client for client in tenant.clients if client.pid in pids]:
+                if not client.has_opener():
+                    client.close()
+
     def detach(self, tenant: Tenant, client: Client) -> None:
         """The connection of a process has ended: its lease is released and its memory is free."""
         if client not in tenant.clients:
@@ -180,8 +191,8 @@ class Clients:
         if not self.registry.has(tenant):
             return
         held, client.held = client.held, 0
-        if held:
-            tenant.cut_off |= {(uuid, client.pid) for uuid in tenant.gang}
+        if held and client.process is not None:
+            tenant.cut_off |= {(uuid, client.process) for uuid in tenant.gang}
         self.stuck.tell_gone(tenant, client)
         if client.memory:
             client.memory = {}

@@ -19,6 +19,7 @@ from leased.wire.device_bytes import DeviceBytes
 
 FRESH_NS = 2_000_000_000  # what NVML said longer ago confirms nothing
 AGAINST = 3  # contradictions in succession
+ASKED = 4  # processes in one look of which it is found out whether they are stopped
 NOTHING = DeviceBytes()
 
 
@@ -81,13 +82,16 @@ class MemoryEvidence:
         self.sees = self.sees or any(shown.get(pid) for pid in said)
         before, self.looks = self.looks, {}
         settled: dict[int, int | None] = {}
+        left = ASKED
         for pid, has in said.items():
             own = has.fixed + has.resident
             last, look = before.get(pid), Look(shown.get(pid, 0), own, has.resident)
             same = last is not None and (last.seen, last.said) == (look.seen, look.said)
             settled[pid] = own if same else None
             if last is not None and self._contradicts(pid, last, look):
-                stopped = self.still(pid)
+                # Of further ones only what NVML shows counts either, and they are not doubted.
+                stopped = not left or self.still(pid)
+                left -= left > 0
                 look = replace(look, against=last.against + (not stopped), stopped=stopped)
             self.looks[pid] = look
         return settled

@@ -10,6 +10,7 @@ from _gpulease import lib
 
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
+from leased.processes.identity import ProcessId
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 
@@ -32,6 +33,13 @@ class Client(Protocol):
 
     @property
     def pid(self) -> int: ...
+
+    @property
+    def process(self) -> ProcessId | None: ...
+
+    def has_opener(self) -> bool: ...
+
+    def close(self) -> None: ...
 
     def send(self, message: bytes) -> None: ...
 
@@ -58,9 +66,9 @@ class Tenant:
     believed: dict[str, DeviceBytes] = field(default_factory=dict)  # what the arbiter was told
     memory_why: str = ""  # why its memory is of its kind; "": not known after a restart
     drain: Drain[Client] | None = None  # once its lease is revoked
-    # By UUID, pids whose connection has ended with a lease: where such a process has not ended,
-    # it may run on without one.
-    cut_off: set[tuple[str, int]] = field(default_factory=set)
+    # By UUID, processes whose connection has ended with a lease: where such a process has not
+    # ended, it may run on without one.
+    cut_off: set[tuple[str, ProcessId]] = field(default_factory=set)
     job: str = ""
 
     def __post_init__(self) -> None:

@@ -2,22 +2,29 @@
 
 It reads a file for each GPU, whose name is NVML's number of it and whose lines are the jobs, and
 passes over names that are no number. A file is there as long as a job is.
+
+Whoever may write to the directory says to dcgm-exporter which jobs have which GPU. So nothing is
+written to one to which others than root and this process's user may.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import logging
 import os
+import stat
 from pathlib import Path
 
 from leased.api.answers import Status
+from leased.base import text_file
 
 log = logging.getLogger("gpu-leased-metrics")
 
 OURS = ".gpu-lease.json"  # what we have written, for the one after us
 MODE = 0o644
+MOST_BYTES = 1 << 20  # of a file; those that are ours are far shorter
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def wanted(status: Status) -> dict[str, str]:
@@ -31,9 +38,15 @@ def wanted(status: Status) -> dict[str, str]:
     return found
 
 
+def others_may_write(found: os.stat_result) -> bool:
+    """Whether others than root and this process's user may change what is in the directory."""
+    return bool(found.st_mode & OTHERS) or found.st_uid not in (0, os.geteuid())
+
+
 class JobMapping:
-    """Keeps the files of a directory, which others may write to as well: what is there and is
-    not what we wrote is replaced while jobs of ours are on that GPU, and else left alone."""
+    """Keeps the files of a directory, which other programs of root's may write to as well: what is
+    there and is not what we wrote is replaced while jobs of ours are on that GPU, and else left
+    alone."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -60,10 +73,11 @@ class JobMapping:
             self._fault = ""
 
     def _bring_about(self, files: dict[str, str]) -> None:
+        if self._written is None and not self.directory.exists():
+            self.directory.mkdir(parents=True)
+            self.directory.chmod(0o755)  # whatever our umask is: others read it
+        self._check()
         if self._written is None:
-            if not self.directory.exists():
-                self.directory.mkdir(parents=True)
-                self.directory.chmod(0o755)  # whatever our umask is: others read it
             self._written = self._left()
         for name, text in files.items():
             if self._now(name) != text:
@@ -74,11 +88,21 @@ class JobMapping:
                 (self.directory / name).unlink(missing_ok=True)
         self._note(files)
 
+    def _check(self) -> None:
+        """OSError: the directory is none, or others may write to it."""
+        found = self.directory.stat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", str(self.directory))
+        if others_may_write(found):
+            raise PermissionError(errno.EPERM, "others may write to it", str(self.directory))
+
     def _now(self, name: str) -> str | None:
-        """The content of a file; None: there is no such file."""
-        with contextlib.suppress(FileNotFoundError):
-            return (self.directory / name).read_text(errors="replace")
-        return None
+        """The content of a file; None: there is none, or what is there cannot be of ours."""
+        try:
+            found = text_file.read(self.directory / name, MOST_BYTES, follow=False)
+        except OSError:
+            return None
+        return found.decode(errors="replace")
 
     def _put(self, name: str, text: str) -> None:
         """Write a file at once: a reader sees what was there before, or all of this."""
@@ -94,9 +118,9 @@ class JobMapping:
     def _left(self) -> dict[str, str]:
         """What an earlier process has written and could not remove."""
         try:
-            found = json.loads((self.directory / OURS).read_text())
+            found = json.loads(self._now(OURS) or "")
             return {str(name): str(text) for name, text in found.items() if name.isdecimal()}
-        except (FileNotFoundError, ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             return {}
 
     def _note(self, files: dict[str, str]) -> None:

@@ -66,6 +66,7 @@ class DeviceMonitor:
         for gpu in self.leases.gpus.slurms():
             seen = found.get(gpu.uuid)
             if seen is not None:
+                self.leases.clients.end_without_opener(seen.processes)
                 self.busy[gpu.uuid] = seen.busy
                 now_ns, parts = time.monotonic_ns(), self._parts(gpu.uuid, seen.work)
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)

@@ -13,7 +13,7 @@ from leased.config.config import Config
 from leased.core.tenant_events import StraySeen
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
-from leased.processes.identity import Step
+from leased.processes.identity import Step, process_id
 from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Stepds
 from leased.processes.stray import End, Found, Policy
@@ -87,9 +87,9 @@ class ProcessMonitor:
             leases_it = gpu.uuid in tenant.gang
             for client in tenant.clients:
                 clients[client.pid] = leases_it or clients.get(client.pid, False)
-            for uuid, pid in tenant.cut_off:
-                if uuid == gpu.uuid:
-                    clients.setdefault(pid, False)
+            for uuid, process in tenant.cut_off:
+                if uuid == gpu.uuid and process_id(process.pid) == process:
+                    clients.setdefault(process.pid, False)
         return clients
 
     def _forget_ended(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
@@ -97,9 +97,9 @@ class ProcessMonitor:
         for tenant in self.leases.tenants.values():
             if tenant.cut_off:
                 tenant.cut_off = {
-                    (uuid, pid)
-                    for uuid, pid in tenant.cut_off
-                    if uuid != gpu.uuid or pid in processes
+                    (uuid, process)
+                    for uuid, process in tenant.cut_off
+                    if uuid != gpu.uuid or process.pid in processes
                 }
 
     def _count(self, found: Found) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
+from leased.connections.limits import Lines
 from leased.core import arbiter
 from leased.leasing.device_view import DeviceView
 from leased.leasing.leases import Leases
-from leased.leasing.tenant import Client, Tenant
-from leased.monitors.sampled_processes import one_runs
+from leased.leasing.tenant import Tenant
+from leased.monitors.looks import Payers, Rounds, each
 from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")
@@ -37,20 +38,27 @@ class SuspendedJobs:
         self,
         leases: Leases,
         busy: Busy,
+        payers: Payers,
+        lines: Lines,
         still: Callable[[int], bool] = stopped_processes.stands_still,
     ) -> None:
         self.leases = leases
         self.busy = busy
-        self.still = still
-        self.looks = 0
+        self.payers = payers
+        self.lines = lines
+        self.rounds = Rounds(still)
         self.quiet: dict[tuple[int, int], int] = {}  # by job and epoch: quiet looks in succession
 
     async def beat(self) -> None:
         """Look once at the jobs for which others wait, or will."""
-        still = [tenant for tenant in self._candidates() if self.cannot_act(tenant)]
+        self.rounds.keep(self.leases.tenants.keys())
+        still = []
+        async for tenant, charged in each(self.leases, self.payers, self._candidates()):
+            with charged:
+                still += [tenant] if self.cannot_act(tenant) else []
         holding = {(t.job_id, epoch): t for t in still if (epoch := self._epoch(t))}
         self.quiet = {key: n for key, n in self.quiet.items() if key in holding}
-        self._thaw()
+        await self._thaw()
         for tenant in still:
             if not self._epoch(tenant):
                 self._freeze(tenant)
@@ -77,14 +85,16 @@ class SuspendedJobs:
         return suspended or self.cannot_act(tenant)
 
     def cannot_act(self, tenant: Tenant) -> bool:
-        """Whether no process of the job can act of those that would have to."""
-        processes = self._matter(tenant)
-        return bool(processes) and all(self.still(client.pid) for client in processes)
+        """Whether no process of the job can act of those that would have to. Where they are many,
+        that takes some looks."""
+        return self.rounds.look(tenant, self._pids(tenant)) is True
 
     @staticmethod
-    def _matter(tenant: Tenant) -> list[Client]:
+    def _pids(tenant: Tenant) -> list[int]:
+        """Of the processes that would have to act."""
         held = [client for client in tenant.clients if client.held]
-        return held or [c for c in tenant.clients if c.wants] or tenant.clients
+        matter = held or [c for c in tenant.clients if c.wants] or tenant.clients
+        return [client.pid for client in matter]
 
     def _epoch(self, tenant: Tenant) -> int:
         """The epoch of the lease that the job holds, else 0."""
@@ -97,15 +107,21 @@ class SuspendedJobs:
 
     def _freeze(self, tenant: Tenant) -> None:
         if self.leases.tenants.get(tenant.job_id) is tenant and not self._is_frozen(tenant):
-            log.info("job %s (uid %d) is stopped or suspended", tenant.job, tenant.uid)
+            self._say(tenant, "is stopped or suspended")
             self.leases.run(arbiter.Frozen(tenant.job_id))
 
-    def _thaw(self) -> None:
-        self.looks += 1
-        for tenant in list(self.leases.tenants.values()):
-            if self._is_frozen(tenant) and one_runs(self._matter(tenant), self.looks, self.still):
-                log.info("job %s (uid %d) runs again", tenant.job, tenant.uid)
+    async def _thaw(self) -> None:
+        frozen = filter(self._is_frozen, self.leases.tenants.values())
+        async for tenant, charged in each(self.leases, self.payers, frozen):
+            with charged:
+                goes_on = self.rounds.go_on(tenant, self._pids(tenant))
+            if goes_on:
+                self._say(tenant, "runs again")
                 self.leases.run(arbiter.Thawed(tenant.job_id))
+
+    def _say(self, tenant: Tenant, what: str) -> None:
+        if self.lines.may(tenant.uid):
+            log.info("job %s (uid %d) %s", tenant.job, tenant.uid, what)
 
     def _candidates(self) -> list[Tenant]:
         """The jobs for which others wait, or will: each once."""

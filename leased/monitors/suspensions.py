@@ -11,7 +11,8 @@ Slurm is asked about it now and then: slurmctld shows a job as SUSPENDED before 
 announced, and as RUNNING before it has it continued. Where the job has not been stopped when it
 should have been, it was no suspension: it is unparked, and the same stop is not taken for one
 again. An announcement while an earlier one is still believed counts anew: the stop of the earlier
-one was too short to be seen.
+one was too short to be seen. But Slurm is asked no later for that, and ever more rarely about a job
+whose announcements come to nothing: any process can send them without end.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from leased.connections.limits import Lines
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.sampled_processes import one_runs
+from leased.monitors.looks import Payers, Rounds, each
+from leased.monitors.tops import Tops
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
 from leased.slurm.commands import RUNNING, JobState
@@ -60,19 +63,25 @@ class Suspension:
     """until: when the job's processes should have been stopped. stopped: they have been. halted: a
     process right below a slurmstepd, above those on the GPU, was stopped at the last look.
 
-    pause: until Slurm is asked about it again, at ask_at. Times in ns of the daemon's clock.
+    pause: until Slurm is asked about it again, at ask_at. announced: when it was last. Times in ns
+    of the daemon's clock.
     """
 
+    pause: int
     until: int = 0
     ask_at: int = 0
-    pause: int = 0
+    announced: int = 0
     stopped: bool = False
     halted: bool = False
 
     def announce(self, now: int, grace_ns: int) -> None:
         """Slurm has announced it now."""
-        self.until = now + grace_ns + MARGIN_NS
-        self.pause = min(ASK_FIRST_NS, grace_ns + ASK_AFTER_GRACE_NS)
+        self.announced, self.until = now, now + grace_ns + MARGIN_NS
+        self.ask_at = self.ask_at or now + self.pause
+
+    def asked(self, now: int) -> None:
+        """Slurm is asked about it now."""
+        self.pause = min(2 * self.pause, ASK_MOST_NS)
         self.ask_at = now + self.pause
 
 
@@ -86,27 +95,36 @@ class Suspensions:
     leases: Leases
     above: Above
     slurm: Controller
+    payers: Payers
+    lines: Lines
     grace_ns: Callable[[], int]
     still: Callable[[int], bool] = stands_still
     halted: Callable[[ProcessId], bool] = is_stopped
     of: dict[int, Suspension] = field(default_factory=dict)  # by job
-    tops: dict[int, dict[int, ProcessId | None]] = field(default_factory=dict)  # by job and pid
-    ignored: set[ProcessId] = field(default_factory=set)
-    looks: int = 0
+    tops: dict[int, Tops] = field(default_factory=dict)  # by job
+    pauses: dict[int, int] = field(default_factory=dict)  # by job whose announcement was in vain
     announced: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.rounds = Rounds(self.still)
 
     async def beat(self) -> None:
         """Look once at all jobs with processes on a GPU."""
-        self.looks += 1
-        self.ignored = {top for top in self.ignored if self.halted(top)}
         tenants = self.leases.tenants
-        for job in [job for job in self.of if job not in tenants]:
-            del self.of[job]
+        self.of = {job: known for job, known in self.of.items() if job in tenants}
         self.tops = {job: known for job, known in self.tops.items() if job in tenants}
-        for tenant in list(tenants.values()):
-            if tenant.job_id in self.of:
-                self._follow(tenant, self.of[tenant.job_id])
-            elif tenant.clients and self._stopped_above(tenant) - self.ignored:
+        self.pauses = {job: pause for job, pause in self.pauses.items() if job in tenants}
+        self.rounds.keep(tenants.keys())
+        async for tenant, charged in each(self.leases, self.payers, tenants.values()):
+            with charged:
+                self._look(tenant)
+
+    def _look(self, tenant: Tenant) -> None:
+        if tenant.job_id in self.of:
+            self._follow(tenant, self.of[tenant.job_id])
+        elif tenant.clients:
+            tops = self._above(tenant)
+            if tops.found() - tops.ignored:
                 self.begin(tenant)
 
     async def watch(self) -> None:
@@ -114,8 +132,11 @@ class Suspensions:
         while True:
             self.announced.clear()
             while announced := self._announced():
-                for tenant in announced:
-                    self._look_for_stop(tenant, self.of[tenant.job_id])
+                async for tenant, charged in each(self.leases, self.payers, announced):
+                    suspension = self.of.get(tenant.job_id)
+                    with charged:
+                        if suspension is not None and not suspension.stopped:
+                            self._look_for_stop(tenant, suspension)
                 await asyncio.sleep(WATCH_S)
             await self.announced.wait()
 
@@ -125,8 +146,7 @@ class Suspensions:
         for tenant in self._announced():
             suspension = self.of[tenant.job_id]
             if now >= suspension.ask_at:
-                suspension.pause = min(2 * suspension.pause, ASK_MOST_NS)
-                suspension.ask_at = now + suspension.pause
+                suspension.asked(now)
                 asked[tenant.job_id] = suspension
         if not asked:
             return
@@ -137,7 +157,8 @@ class Suspensions:
             return
         for tenant in self._announced():
             state = states.get(tenant.job_id)
-            same = self.of[tenant.job_id] is asked.get(tenant.job_id)
+            suspension = self.of[tenant.job_id]
+            same = suspension is asked.get(tenant.job_id) and suspension.announced <= now
             if same and state is not None and state.state == RUNNING:
                 self._was_not_stopped(tenant)
 
@@ -149,10 +170,13 @@ class Suspensions:
         if suspension is not None:
             self._announce_again(suspension)
             return
-        log.info("job %s (uid %d) is being suspended", tenant.job, tenant.uid)
-        suspension = self.of[tenant.job_id] = Suspension()
-        suspension.announce(self.leases.clock(), self.grace_ns())
-        suspension.halted = bool(self._stopped_above(tenant))
+        self._say(tenant, "is being suspended")
+        grace_ns = self.grace_ns()
+        pause = min(ASK_FIRST_NS, grace_ns + ASK_AFTER_GRACE_NS)
+        pause = max(pause, self.pauses.get(tenant.job_id, 0))
+        suspension = self.of[tenant.job_id] = Suspension(pause)
+        suspension.announce(self.leases.clock(), grace_ns)
+        suspension.halted = bool(self._above(tenant).found())
         self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
         self.announced.set()
 
@@ -166,10 +190,11 @@ class Suspensions:
         return [tenants[job] for job, of in self.of.items() if job in tenants and not of.stopped]
 
     def _look_for_stop(self, tenant: Tenant, suspension: Suspension) -> None:
-        clients = tenant.clients
-        suspension.stopped = bool(clients) and all(self.still(client.pid) for client in clients)
+        pids = [client.pid for client in tenant.clients]
+        suspension.stopped = self.rounds.look(tenant, pids) is True
         if suspension.stopped:
-            log.info("job %s (uid %d) is suspended", tenant.job, tenant.uid)
+            self.pauses.pop(tenant.job_id, None)
+            self._say(tenant, "is suspended")
 
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
         if not suspension.stopped:
@@ -177,33 +202,35 @@ class Suspensions:
             self._look_above(tenant, suspension)
             if not suspension.stopped and self.leases.clock() > suspension.until:
                 self._was_not_stopped(tenant)
-        elif one_runs(tenant.clients, self.looks, self.still):
+        elif self.rounds.go_on(tenant, [client.pid for client in tenant.clients]):
             self._end(tenant)
 
     def _look_above(self, tenant: Tenant, suspension: Suspension) -> None:
         """Where what Slurm stops at once has gone on and stands still again, it is a new stop."""
-        before, suspension.halted = suspension.halted, bool(self._stopped_above(tenant))
+        before, suspension.halted = suspension.halted, bool(self._above(tenant).found())
         if suspension.halted and not before:
             self._announce_again(suspension)
 
     def _was_not_stopped(self, tenant: Tenant) -> None:
-        self.ignored |= self._stopped_above(tenant)
+        tops = self._above(tenant)
+        tops.ignored |= tops.found()
+        self.pauses[tenant.job_id] = min(2 * self.of[tenant.job_id].pause, ASK_MOST_NS)
         self._end(tenant)
 
     def _end(self, tenant: Tenant) -> None:
-        log.info("job %s (uid %d) is no longer suspended", tenant.job, tenant.uid)
+        self._say(tenant, "is no longer suspended")
         del self.of[tenant.job_id]
         self.leases.run(Unparked(tenant.job_id))
 
-    def _stopped_above(self, tenant: Tenant) -> set[ProcessId]:
-        """The stopped children of the job's slurmstepds that have processes on a GPU below them."""
-        known = self.tops.get(tenant.job_id, {})
-        now = {
-            client.pid: known[client.pid] if client.pid in known else self._top(client.pid)
-            for client in tenant.clients
-        }
-        self.tops[tenant.job_id] = now
-        return {top for top in now.values() if top is not None and self.halted(top)}
+    def _above(self, tenant: Tenant) -> Tops:
+        """What stands above the job's processes, as it is now, or was when it was last seen."""
+        tops = self.tops.setdefault(tenant.job_id, Tops())
+        tops.look(tenant.clients, self._top, self.halted)
+        return tops
+
+    def _say(self, tenant: Tenant, what: str) -> None:
+        if self.lines.may(tenant.uid):
+            log.info("job %s (uid %d) %s", tenant.job, tenant.uid, what)
 
     def _top(self, pid: int) -> ProcessId | None:
         """The process right below a slurmstepd that is above this one.

@@ -29,5 +29,8 @@ class AdminConnection(Connection):
 
     def received(self, data: bytes) -> None:
         self.idle_since = self.loop.time()
+        if not self.has_opener():  # a slurmstepd, whose number would be taken for its step's
+            self.close()
+            return
         answer = answered(data, LONGEST_REQUEST, lambda request: self.handle(request, self.peer))
         self.send(json.dumps(answer).encode())

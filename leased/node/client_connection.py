@@ -23,12 +23,13 @@ from leased.node import message_handlers
 from leased.node.admin_connection import Handler
 from leased.node.message_rate import MessageRate
 from leased.processes import procfs
-from leased.processes.identity import Peer, ProcessId, process_id, still_there
+from leased.processes.identity import Peer
 from leased.wire import client_messages, daemon_messages, header, parser
 from leased.wire.device_bytes import DeviceBytes
 
 CLIENTS_PER_TENANT = 256
 STALE_PACKETS = 1024  # of a previous daemon, thrown away at once
+OPENER_ENDED = "the process that opened this connection has ended"
 
 
 def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
@@ -86,12 +87,8 @@ class ClientConnection(Connection):
         self.runs: dict[str, tuple[int, int]] = {}
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
-        self.process: ProcessId | None = None
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
-
-    def accepted(self) -> None:
-        self.process = process_id(self.peer.pid)
 
     @property
     def pid(self) -> int:
@@ -136,9 +133,15 @@ class ClientConnection(Connection):
 
     def _answer(self, data: bytes) -> None:
         """Answer a user's question in JSON (questions.py); then this connection is of no client."""
-        answer = answered(data, self.LONGEST, lambda asked: self.questions(asked, self.peer))
+        answer = answered(data, self.LONGEST, self._asked)
         super().send(json.dumps(answer).encode())  # it has no version
         self.close()
+
+    def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
+        found = self.questions(question, self.peer)
+        if not self.has_opener():
+            raise Refused(OPENER_ENDED, "ask from a process that stays until it has its answer")
+        return found
 
     def _hello(self, message: client_messages.Hello) -> None:
         tenant = self.find(self.peer)
@@ -147,11 +150,8 @@ class ClientConnection(Connection):
             self._leave(self.tenant)
         if self.tenant is not None:
             self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
-        elif not still_there(self.sock, self.process):
-            # Whatever /proc says of this number may be of another process by now.
-            self.refuse(
-                lib.GL_REFUSED_NO_TENANT, "the process that opened this connection has ended"
-            )
+        elif not self.has_opener():
+            self.refuse(lib.GL_REFUSED_NO_TENANT, OPENER_ENDED)
         elif tenant is None:
             self.refuse(lib.GL_REFUSED_NO_TENANT, why_of_no_job(self.peer.pid))
         elif len(tenant.clients) >= CLIENTS_PER_TENANT:

@@ -19,6 +19,7 @@ from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
 from leased.config import config, trusted_files
+from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
@@ -56,6 +57,7 @@ class Daemon:
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
         self.tasks = Tasks(self.loop)
+        self.accounts = Accounts(self.loop)
         self.slurm = Slurm(slurm_env(settings))
         self.store = Store(
             settings.state_dir / "usage.db", Registrations(settings.runtime_dir / "jobs")
@@ -72,6 +74,7 @@ class Daemon:
             *(self.leases, self.admin, self.store, self.slurm),
             nvml=nvml,
             job_ended=self.job_ended,
+            accounts=self.accounts,
         )
         self._connect_parts()
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
@@ -79,7 +82,7 @@ class Daemon:
         self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
         self.admin.shows.usage_waiting = self.writer.waiting
         questions = Questions(self.leases, self.store, self.admin.find, lambda: self.admin.config)
-        self.listeners = Listeners(self.loop, self.leases, self.admin, questions)
+        self.listeners = Listeners(self.loop, self.leases, self.admin, questions, self.accounts)
         self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
 
     # -- its parts --------------------------------------------------------------

@@ -9,12 +9,13 @@ from leased.admin.admin import Admin
 from leased.admin.questions import Questions
 from leased.admin.reload import AdminSocket
 from leased.config.config import Config
+from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 from leased.node.kept_clients import KeptClients
-from leased.node.listening_socket import listen
+from leased.node.listening_socket import ADMIN_BACKLOG, listen
 from leased.node.service_manager import inherited_sockets
 
 
@@ -22,9 +23,15 @@ class Listeners:
     """Both sockets, and the clients' connections that a former daemon has left."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, leases: Leases, admin: Admin, questions: Questions
+        self,
+        loop: asyncio.AbstractEventLoop,
+        leases: Leases,
+        admin: Admin,
+        questions: Questions,
+        accounts: Accounts,
     ):
         self.loop = loop
+        self.accounts = accounts  # of those who use tenant.sock
         self.leases = leases
         self.admin = admin
         self.questions = questions
@@ -42,11 +49,11 @@ class Listeners:
         sockets = {name: found[0] for name, found in given.items()}
         tenant = sockets.get("tenant") or listen(config.tenant_socket, 0o666)
         path = config.admin_socket
-        admin = sockets.get("admin") or listen(path, 0o600)
+        admin = sockets.get("admin") or listen(path, 0o600, ADMIN_BACKLOG)
         admin_socket = AdminSocket(path, ours="admin" not in sockets)
         admin_socket.open_to(self.admin.admin_gid)
         self.listeners = [
-            Listener(tenant, self.loop, self._connect_client),
+            Listener(tenant, self.loop, self._connect_client, self.accounts),
             Listener(admin, self.loop, self._connect_admin),
         ]
         self.kept_clients.take_back(self.listeners[0], clients)

@@ -7,10 +7,13 @@ import os
 import socket
 from pathlib import Path
 
-BACKLOG = 512
+# Who is not yet accepted, of users: those of one process that connects without end stand before
+# everybody else's. Further processes wait in connect(), each for its turn.
+BACKLOG = 64
+ADMIN_BACKLOG = 512  # of root's, who waits for no turn in connect()
 
 
-def listen(path: Path, mode: int) -> socket.socket:
+def listen(path: Path, mode: int, backlog: int = BACKLOG) -> socket.socket:
     """A listening SEQPACKET socket at `path`, in place of what a previous daemon left there.
 
     SOCK_SEQPACKET keeps messages whole. mode: of the file, which says who may connect.
@@ -26,5 +29,5 @@ def listen(path: Path, mode: int) -> socket.socket:
     finally:
         os.umask(old)
     path.chmod(mode)
-    made.listen(BACKLOG)
+    made.listen(backlog)
     return made

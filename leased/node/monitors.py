@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from leased.admin import host_memory
 from leased.admin.admin import Admin
+from leased.connections.accounts import Accounts
+from leased.connections.limits import Lines
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
@@ -33,7 +36,8 @@ CLUSTER_S = 60.0
 class Monitors:
     """start() begins their work.
 
-    job_ended: called with a job whose end nobody has told the daemon.
+    job_ended: called with a job whose end nobody has told the daemon. accounts: users pay for what
+    their jobs make the monitors do.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Monitors:
         *,
         nvml: Nvml,
         job_ended: Callable[[int], None],
+        accounts: Accounts,
     ):
         self.leases = leases
         self.admin = admin
@@ -52,9 +57,10 @@ class Monitors:
         self.processes = ProcessMonitor(leases, admin.stepds, slurm, admin.config)
         self.health = Health(leases.gpus.faults)
         self.devices = DeviceMonitor(nvml, leases, self.processes, self.health)
-        self.suspended = SuspendedJobs(leases, self.devices.percents)
+        lines = Lines(time.monotonic)
+        self.suspended = SuspendedJobs(leases, self.devices.percents, accounts, lines)
         self.suspensions = Suspensions(
-            *(leases, admin.stepds, slurm), lambda: suspend_grace_ns(slurm.env)
+            *(leases, admin.stepds, slurm, accounts, lines), lambda: suspend_grace_ns(slurm.env)
         )
         self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 NAME = "alive"
 LONGEST_S = 120  # the same as LONGEST_ALIVE in gpu_share.lua
-VALID_S = 30  # longer than slurmctld takes to answer when it is busy
+VALID_S = 90  # longer than a rest of the placer and its next look, where slurmctld is busy
 
 
 def write(folder: Path, now: int, hold_s: int) -> None:

@@ -27,6 +27,7 @@ from leased.placer.putting_off import tried_in_vain
 from leased.placer.reserving import Reserved
 from leased.placer.slurm_link import Failed, Link, Silent
 from leased.placer.turn import Change, Turn
+from leased.slurm.json_answers import Read
 
 PROGRAM = "gpu-lease-placer"
 
@@ -36,8 +37,10 @@ TICKETS = "jobs.json"
 GRACE_S = 20  # for a placer that starts within this time, to take over the jobs of this one
 RELEASE_S = 60.0  # giving all jobs back to Slurm takes at most so long
 REFUSED_S = 60.0  # after slurmctld refused a change of a job, the job is left alone for so long
+NAMED = 8  # jobs of which Slurm says too much
 PLACING = "placing jobs"  # the status that the service manager is told
-RESTS = 10  # the loop rests at least this many times as long as its last turn took
+RESTS = 3  # the loop rests at least this many times as long as it has asked and decided
+REST_S = 10.0  # but no longer: users decide how much there is to ask for
 
 
 def understand(text: str) -> Request | None:
@@ -78,27 +81,27 @@ class Placer:
     def run(self, stop: threading.Event, interval_s: float) -> None:
         """Place jobs until `stop` is set."""
         while not stop.is_set():
-            began = time.monotonic()
-            self.turn(stop)
-            took = time.monotonic() - began
-            stop.wait(max(interval_s, min(RESTS * took, 60.0)))
+            took = self.turn(stop)
+            stop.wait(max(interval_s, min(RESTS * took, REST_S)))
 
-    def turn(self, stop: threading.Event) -> None:
-        """Ask Slurm once, and make the changes that follow."""
+    def turn(self, stop: threading.Event) -> float:
+        """Ask Slurm once, and make the changes that follow. Returns how many seconds it has asked
+        and decided: for the changes there is the rate."""
+        began = decided = time.monotonic()
         try:
-            view, not_understood = self.link.look()
+            view, left_out = self.link.look()
             alive.write(self.runtime, int(time.time()), self.settings.hold_s)
             view = self.rules.added(self.given.added(view))
             decision = decide(view, self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
+            decided = time.monotonic()
             self._say_reserved(decision.reserved)
             self._make_all(list(self._affordable(decision)), stop)
-            self._say(
-                f"{not_understood} jobs or nodes could not be understood" if not_understood else ""
-            )
+            self._say_left_out(left_out)
         except (Silent, OSError) as fault:
             self._say(str(fault))
+        return (decided if decided > began else time.monotonic()) - began
 
     def _affordable(self, decision: Turn) -> Iterator[Change]:
         """As many changes as the rate allows; a quarter of them is kept for jobs that can start."""
@@ -173,6 +176,15 @@ class Placer:
             log.warning("%s", fault or "slurmctld answers again, and all is understood")
             notify(f"STATUS={fault or PLACING}")
         self.fault = fault
+
+    def _say_left_out(self, left_out: Read) -> None:
+        if left_out.too_long:
+            named = ", ".join(left_out.too_long[:NAMED])
+            more = " and others" if len(left_out.too_long) > NAMED else ""
+            self._say(f"job {named}{more}: Slurm says too much of it, so it is left to Slurm")
+        else:
+            odd = left_out.not_understood
+            self._say(f"{odd} jobs or nodes could not be understood" if odd else "")
 
     def _say_reserved(self, reserved: Reserved | None) -> None:
         """Log for whom a node's GPU is kept, when that changes."""

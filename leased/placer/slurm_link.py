@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from leased.base import children
 from leased.placer.model import NOW, Update, View
-from leased.slurm import json_answers, nodes_json, queue_json
+from leased.slurm import nodes_json, queue_json
+from leased.slurm.json_answers import Entries, Read, Unreadable
 
 ASK_S = 60.0
 CHANGE_S = 30.0
@@ -43,45 +44,50 @@ class Link:
         self.closed: frozenset[str] = frozenset()
         self.closed_due = 0.0  # monotonic; when to ask again which partitions are closed
 
-    def look(self) -> tuple[View, int]:
-        """What Slurm has, and how many entries of it could not be understood. Silent."""
-        try:
-            queue = queue_json.jobs(self._ask(SQUEUE))
-        except json_answers.Unreadable as fault:
-            raise _unreadable(fault) from None
+    def look(self) -> tuple[View, Read]:
+        """What Slurm has; and of what it says, what had to be left out. Silent."""
+        queue = self._read(SQUEUE, queue_json.Jobs())
         there = self.nodes()
         self._ask_partitions()
         view = View(int(time.time()), queue.found, there.found, closed=self.closed)
-        return view, queue.not_understood + there.not_understood
+        left_out = queue.not_understood + there.not_understood
+        return view, Read((), left_out, queue.too_long)
 
     def _ask_partitions(self) -> None:
         if time.monotonic() < self.closed_due:
             return
-        rows = [line.split() for line in self._ask(PARTITIONS).splitlines()]
+        rows = [line.split() for line in self._ask(PARTITIONS).out.splitlines()]
         self.closed = frozenset(row[0] for row in rows if len(row) == 2 and row[1] in CLOSED)
         self.closed_due = time.monotonic() + PARTITIONS_S
 
-    def nodes(self) -> json_answers.Read:
+    def nodes(self) -> Read:
         """The nodes whose GPUs jobs share. Silent."""
         try:
-            return nodes_json.nodes(self._ask(self.nodes_question))
+            return self._read(self.nodes_question, nodes_json.Nodes())
         except nodes_json.Grouped:
             self.nodes_question = SCONTROL
             return self.nodes()
-        except json_answers.Unreadable as fault:
-            raise _unreadable(fault) from None
 
-    def _ask(self, question: Sequence[str]) -> str:
+    def _read(self, question: Sequence[str], entries: Entries) -> Read:
+        """What a command prints as JSON. Silent; Grouped: it prints groups of nodes."""
+        try:
+            self._ask(question, entries.feed)
+            return entries.end()
+        except nodes_json.Grouped:
+            raise
+        except Unreadable as fault:
+            raise Silent(f"what Slurm says cannot be read: {fault}") from None
+
+    def _ask(self, question: Sequence[str], take: children.Take | None = None) -> children.Done:
+        """take: gets what the command prints. Silent: it fails; or what `take` raises."""
         command = question[0]
         try:
-            done = children.run_and_wait(
-                *question, env=self.env, patience_s=ASK_S, most=json_answers.MOST_BYTES
-            )
+            done = children.run_and_wait(*question, env=self.env, patience_s=ASK_S, take=take)
         except OSError as fault:
             raise Silent(f"{command} cannot be run: {fault.strerror}") from None
         if done.fault or done.status:
             raise Silent(f"{command} fails: {done.fault or words(done.err) or done.status}")
-        return done.out
+        return done
 
     def change(self, update: Update) -> None:
         """Change a job. Failed: slurmctld refuses. Silent: it does not answer."""
@@ -98,10 +104,6 @@ class Link:
             if UNREACHED in told:
                 raise Silent(f"scontrol fails: {told}")
             raise Failed(told)
-
-
-def _unreadable(fault: json_answers.Unreadable) -> Silent:
-    return Silent(f"what Slurm says cannot be read: {fault}")
 
 
 def command(update: Update) -> list[str]:

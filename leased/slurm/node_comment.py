@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from leased.slurm.json_answers import Unreadable, each_of, text_of
+from leased.slurm.json_answers import Entries, Unreadable, read_of, text_of
 
 LONGEST = 8192  # bytes; a longer one is left alone
 NONE = "(null)"  # so sinfo shows no Comment
@@ -44,7 +44,7 @@ async def succeed(run: Run, *command: str) -> str:
 
 def _of_json(out: str, node: str) -> str | None:
     try:
-        found = each_of(out, "nodes", _named).found
+        found = read_of(out, Entries("nodes", _named)).found
     except Unreadable as fault:
         raise OSError(f"what scontrol says cannot be read: {fault}") from None
     return next((comment for name, comment in found if name == node), None)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leased.slurm import gres_text
-from leased.slurm.json_answers import Missing, Read, each_of, list_of, number_of, text_of, words_of
+from leased.slurm.json_answers import Entries, Missing, Read, list_of, number_of, text_of, words_of
 
 MOST_GPUS = 1024  # of a node
 # Shards of each GPU of a node whose shards are not known now: slurmctld of 22.05 writes shard:0 of
@@ -45,16 +45,21 @@ class Grouped(Missing):
     """The answer has groups of nodes instead of nodes."""
 
 
-def nodes(text: str) -> Read:
-    """The nodes with shards in what `sinfo --json` or `scontrol show nodes --json` prints.
-    Unreadable: it is something else."""
-    try:
-        read = each_of(text, "nodes", _node)
-    except Missing as fault:
-        if "sinfo" in fault.there:
-            raise Grouped("nodes", fault.there) from None
-        raise
-    return Read(tuple(node for node in read.found if node.gpus), read.not_understood)
+class Nodes(Entries):
+    """Reads the nodes with shards in what `sinfo --json` or `scontrol show nodes --json` prints."""
+
+    def __init__(self) -> None:
+        super().__init__("nodes", _node)
+
+    def end(self) -> Read:
+        """The nodes. Grouped, Unreadable: it is something else."""
+        try:
+            read = super().end()
+        except Missing as fault:
+            if "sinfo" in fault.there:
+                raise Grouped("nodes", fault.there) from None
+            raise
+        return replace(read, found=tuple(node for node in read.found if node.gpus))
 
 
 def _node(said: Mapping[str, Any]) -> GpuNode:

@@ -9,7 +9,7 @@ from typing import Any
 
 from leased.slurm import gres_text
 from leased.slurm.hostlists import expand
-from leased.slurm.json_answers import Read, each_of, list_of, number_of, text_of, words_of
+from leased.slurm.json_answers import Entries, TooLong, list_of, number_of, text_of, words_of
 
 # shard:1(IDX:0), shard:g1:2(IDX:1) and, of later releases, shard:g1:2(0/8,2/8); gpu:1(IDX:0-1).
 GIVEN = re.compile(r"(gpu|shard)((?::[^:()]+)*):(\d+)\(([^()]*)\)")
@@ -21,6 +21,9 @@ ACTIVE = {
     *("STAGE_OUT",),
 }
 
+# What a pending job says of the nodes on which it wants to be: of any length that its user likes.
+WISHES = ("required_nodes", "excluded_nodes", "features")
+WISHES_MOST = 8192  # characters of them together
 COMPLETING = "COMPLETING"
 YEAR_S = 365 * 24 * 3600  # the limit that Slurm writes for a job that runs and has none
 NO_END = {"PENDING", "SUSPENDED", "STOPPED"}  # states in which Slurm's end time means nothing
@@ -95,9 +98,11 @@ class QueuedJob:
         return self.pending and (self.priority == 0 or self.reason.startswith(DEPENDS))
 
 
-def jobs(text: str) -> Read:
-    """The jobs in what `squeue --json` prints. Unreadable: it is something else."""
-    return each_of(text, "jobs", _job)
+class Jobs(Entries):
+    """Reads the jobs in what `squeue --json` prints."""
+
+    def __init__(self) -> None:
+        super().__init__("jobs", _job)
 
 
 def _job(said: Mapping[str, Any]) -> QueuedJob:
@@ -108,8 +113,14 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
     limit_s = 60 * number_of(said.get("time_limit"))
     if limit_s >= YEAR_S:
         limit_s = 0
+    job_id = _positive(said["job_id"])
+    pending = state == "PENDING"
+    wishes = [text_of(said.get(name)) if pending else "" for name in WISHES]
+    if sum(map(len, wishes)) > WISHES_MOST:
+        raise TooLong(str(job_id))
+    required, excluded, features = wishes
     return QueuedJob(
-        job_id=_positive(said["job_id"]),
+        job_id=job_id,
         array_id=array,
         task=_task(said.get("array_task_id")) if array else None,
         tasks=text_of(said.get("array_task_string")) if array else "",
@@ -122,9 +133,9 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         partitions=list_of(said.get("partition")),
         shards=shards,
         gpu_type=gpu_type,
-        required=text_of(said.get("required_nodes")),
-        excluded=text_of(said.get("excluded_nodes")),
-        features=text_of(said.get("features")),
+        required=required,
+        excluded=excluded,
+        features=features,
         reservation=text_of(said.get("resv_name")),
         deadline=number_of(said.get("deadline")),
         is_het=number_of(said.get("het_job_id")) > 0,

@@ -56,6 +56,8 @@ def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
 def test_a_directory_that_others_cannot_read_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert look(tmp_path).remedy == f"run chmod 755 {tmp_path}"
+    tmp_path.chmod(0o777)
+    assert "others may write to metrics.job_mapping_dir" in look(tmp_path).text
     file = tmp_path / "file"
     file.touch()
     assert "is not a directory" in look(file).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -93,6 +94,31 @@ def test_a_link_in_the_way_is_not_followed(made: JobMapping, tmp_path: Path) -> 
         (made.directory / name).symlink_to(target)
     made.follow(status([tenant(7, 0)], TWO))
     assert target.read_text() == "kept"
+    assert files(made.directory) == {"3": "7\n"}
+
+
+@pytest.mark.parametrize("name", ["3", OURS])
+def test_what_is_no_file_of_ours_is_not_read(made: JobMapping, name: str) -> None:
+    """A FIFO keeps its reader waiting, and /dev/zero has no end."""
+    made.directory.mkdir(parents=True)
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        (made.directory / name).unlink(missing_ok=True)
+        make(made.directory / name)
+        JobMapping(made.directory).follow(status([tenant(7, 0)], TWO))
+        assert files(made.directory) == {"3": "7\n"}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+def test_nothing_is_written_where_others_may_write(
+    made: JobMapping, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    made.directory.mkdir(parents=True)
+    made.directory.chmod(mode)
+    made.follow(status([tenant(7, 0)], TWO))
+    assert list(made.directory.iterdir()) == []
+    assert caplog.messages == [f"metrics.job_mapping_dir: {made.directory}: others may write to it"]
+    made.directory.chmod(0o755)
+    made.follow(status([tenant(7, 0)], TWO))
     assert files(made.directory) == {"3": "7\n"}
 
 

@@ -10,9 +10,11 @@ from leased.config.config import Config
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.monitors.process_monitor import ProcessMonitor
+from leased.processes.identity import ProcessId
 from leased.processes.stepds import Stepds
 from leased.slurm.commands import Slurm
 
+SEVEN = ProcessId(7, 70)
 GPU = Gpu(0, "GPU-0", "H200", 1 << 30, 1 << 30)
 
 
@@ -22,8 +24,10 @@ class Tenants(dict[int, SimpleNamespace]):
 
 
 def test_who_ended_with_a_lease_is_forgotten_where_nothing_is_on_the_device() -> None:
-    tenant = SimpleNamespace(gang=("GPU-0",), clients=[], cut_off={("GPU-0", 7), ("GPU-1", 7)})
+    tenant = SimpleNamespace(
+        gang=("GPU-0",), clients=[], cut_off={("GPU-0", SEVEN), ("GPU-1", SEVEN)}
+    )
     leases = cast(Leases, SimpleNamespace(tenants=Tenants({1: tenant})))
     monitor = ProcessMonitor(leases, cast(Stepds, None), Slurm({}), Config())
     asyncio.run(monitor.look(GPU, {}))
-    assert tenant.cut_off == {("GPU-1", 7)}
+    assert tenant.cut_off == {("GPU-1", SEVEN)}

@@ -12,6 +12,8 @@ import pytest
 from _gpulease import lib
 
 from leased.api.client import ask
+from leased.connections.accounts import Accounts
+from leased.connections.limits import Lines
 from leased.core.arbiter import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
@@ -21,6 +23,7 @@ from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
+from tests.fuzz.fakes import FakeLoop
 from tests.slurm.leased import CHECKED, Leased
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
@@ -42,7 +45,11 @@ class Node:
         self.looked: list[int] = []
         self.percent: int | None = 0
         self.asked = 0
-        self.suspended = SuspendedJobs(self.leases, self.busy, self._still)
+        self.accounts = Accounts(FakeLoop())  # type: ignore[arg-type]
+        self.lines = Lines(lambda: 0.0)
+        self.suspended = SuspendedJobs(
+            *(self.leases, self.busy, self.accounts, self.lines), self._still
+        )
 
     async def busy(self, uuids: Collection[str]) -> Mapping[str, int | None]:
         self.asked += 1

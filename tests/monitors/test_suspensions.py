@@ -32,7 +32,8 @@ class Slurm(Node):
         self.questions: list[list[int]] = []
         self.grace_ns = GRACE_NS
         self.suspensions = Suspensions(
-            *(self.leases, self, self, lambda: self.grace_ns, self._still),
+            *(self.leases, self, self, self.accounts, self.lines),
+            *(lambda: self.grace_ns, self._still),
             halted=lambda top: top in self.stopped,
         )
 
@@ -176,7 +177,7 @@ def test_a_short_stop_is_seen_between_two_looks_at_all_jobs(slurm: Slurm) -> Non
     slurm.job(1, 10)
     slurm.stopped.add(SHELL)
     slurm.look()
-    slurm.suspensions.still = stopped_at_the_third_look
+    slurm.suspensions.rounds.is_still = stopped_at_the_third_look
     asyncio.run(watch())
     slurm.stopped.clear()
     slurm.look()

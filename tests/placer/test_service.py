@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from leased.placer import alive, slurm_link, tickets_file
-from leased.placer.model import NOW, Settings, Ticket, Update
+from leased.placer.model import NOW, Settings, Ticket, Update, View
 from leased.placer.service import Placer, understand
 from leased.placer.slurm_link import Failed, Link, Silent, command
+from leased.slurm import json_answers
+from leased.slurm.json_answers import Read
+from leased.slurm.queue_json import WISHES_MOST
 
 NODE = {
     **{"name": "n1", "state": "idle", "state_flags": [], "partitions": ["gpu"]},
@@ -152,8 +156,8 @@ def test_where_sinfo_prints_groups_scontrol_is_asked(commands: Commands) -> None
     commands.script("scontrol", f'[ "$*" = "show nodes --json" ] && exec cat {shown}')
     link = Link({})
     for _ in range(2):
-        view, odd = link.look()
-        assert ([node.name for node in view.nodes], odd) == (["n1"], 0)
+        view, left_out = link.look()
+        assert ([node.name for node in view.nodes], left_out) == (["n1"], Read(()))
         commands.script("sinfo", "exit 1")  # it is not asked again
 
 
@@ -224,6 +228,96 @@ def test_odd_entries_are_left_out(commands: Commands, tmp_path: Path) -> None:
     placer(tmp_path).turn(threading.Event())
     assert [each[1] for each in commands.calls if each[1] == "jobid=7"] == ["jobid=7"]
     assert all(each[3] == "reqnodelist=n1" for each in commands.calls)
+
+
+EVIL = "\x01" * 4000  # each byte of which is six in JSON
+PATHS = ("standard_input", "standard_output", "standard_error", "current_working_directory")
+
+
+def test_a_user_s_many_jobs_with_odd_paths_keep_nobody_waiting(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """What squeue says of them together is more than is ever kept."""
+    evil = json.dumps(queued(1, "affinity:b") | dict.fromkeys(PATHS, EVIL))
+    (commands.folder / "evil").write_text(evil + ",")
+    (commands.folder / "last").write_text(json.dumps(queued(7, "affinity:a")))
+    commands.script(
+        "squeue",
+        f'cd {commands.folder}; echo \'{{"errors": [], "jobs": [\'; '
+        "for n in $(seq 200); do cat evil; done; cat last; echo ']}'",
+    )
+    made = placer(tmp_path)
+    tracemalloc.start()
+    made.turn(threading.Event())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert made.fault == ""
+    assert ["update", "jobid=7"] in [call[:2] for call in commands.calls]
+    assert 200 * len(evil) > 15 << 20
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"required_nodes": "n" * WISHES_MOST, "features": "x"},
+        {"job_resources": [['\\"]}{[', '"job_id": 5', 1, {}]] * 5000},
+    ],
+)
+def test_a_job_of_which_too_much_is_said_is_left_out_and_named(
+    commands: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: dict[str, object],
+) -> None:
+    monkeypatch.setattr(json_answers, "STEP", 1 << 12)
+    monkeypatch.setattr(json_answers, "ENTRY_MOST", 1 << 16)
+    commands.jobs(queued(5, "affinity:b"), queued(6, "affinity:b") | said, queued(7, "affinity:a"))
+    made = placer(tmp_path)
+    made.turn(threading.Event())
+    assert made.fault == "job 6: Slurm says too much of it, so it is left to Slurm"
+    assert {call[1] for call in commands.calls} == {"jobid=5", "jobid=7"}
+
+
+class Clock:
+    """Time passes where a test says so, and the loop ends after its first rest."""
+
+    now, rested = 1000.0, 0.0
+
+    def is_set(self) -> bool:
+        return self.rested > 0
+
+    def wait(self, seconds: float) -> None:
+        self.rested = seconds
+
+
+@pytest.mark.parametrize(("look_s", "rest_s"), [(0.1, 1.0), (2.0, 6.0), (30.0, 10.0)])
+def test_a_long_queue_and_many_changes_make_no_long_rest(
+    commands: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    look_s: float,
+    rest_s: float,
+) -> None:
+    commands.jobs(*(queued(n, "request:0.01") for n in range(1, 40)))
+    made, clock = placer(tmp_path), Clock()
+    view, left_out = made.link.look()
+
+    def look() -> tuple[View, Read]:
+        clock.now += look_s
+        return view, left_out
+
+    def change(_: Update) -> None:
+        clock.now += 1.0
+
+    monkeypatch.setattr(made.link, "look", look)
+    monkeypatch.setattr(made.link, "change", change)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    made.last = clock.now - 10
+    made.run(clock, 1.0)  # type: ignore[arg-type]
+    assert clock.now > 1000 + look_s + 10, "changes have been made"
+    assert clock.rested == pytest.approx(rest_s)
+    assert alive.counts(tmp_path, int(time.time()) + 40), "jobs are put off for it also then"
 
 
 def test_partitions_that_start_no_jobs_are_asked_for(commands: Commands) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -80,6 +81,37 @@ def test_many_connections_of_a_user_without_a_job(leased: Leased) -> None:
         assert b"Traceback" not in leased.log.read_bytes()
         process.kill()
     wait_until("the daemon to be rid of them", lambda: descriptors(leased) <= before)
+
+
+AGAIN = """
+import os, socket, sys
+for _ in range(int(sys.argv[2]) - 1):
+    if os.fork() == 0:
+        break
+os.write(1, b"begins\\n")
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(sys.argv[1])
+"""
+
+
+def test_who_asks_while_another_user_connects_without_end_is_answered(leased: Leased) -> None:
+    path = leased.run_dir / "tenant.sock"
+    flood = subprocess.Popen(
+        ["/usr/bin/python3", "-c", AGAIN, str(path), "8"],
+        stdout=subprocess.PIPE,
+        text=True,
+        user="nobody",
+        start_new_session=True,
+    )
+    try:
+        for _ in range(8):
+            assert line(flood) == "begins"
+        for _ in range(20):
+            assert ask(path, {"op": "mine"}, 60) == {"jobs": [], "more": 0}
+    finally:
+        os.killpg(flood.pid, signal.SIGKILL)
+        flood.communicate()
 
 
 KEPT = """

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from _gpulease import lib
 
+from leased.connections import connection as connection_room
 from leased.connections import limits
-from leased.node import client_connection
 from leased.node.client_connection import ClientConnection
 from leased.wire import header
 from tests.connections.test_limits import HELLO, REQUEST, Door
@@ -36,7 +36,7 @@ def test_a_connection_that_cannot_be_made_leaves_nothing(
 ) -> None:
     door = Door()
     timers, before = len(door.loop.timers), door.loop.now
-    monkeypatch.setattr(client_connection, "process_id", raises)
+    monkeypatch.setattr(connection_room, "process_id", raises)
     socks = [door.connect_in_time(pause_s=0) for _ in range(12_000)]
     door.loop.advance(1)
     passed = door.loop.now - before
@@ -153,7 +153,7 @@ def test_a_kept_connection_that_cannot_be_taken_is_the_only_one_lost(
         made.append(pid)
         return raises() if len(made) == 1 else None
 
-    monkeypatch.setattr(client_connection, "process_id", sometimes)
+    monkeypatch.setattr(connection_room, "process_id", sometimes)
     for sock in taken:
         connection = door.listener.take(sock)  # type: ignore[arg-type]
         if connection is not None:

@@ -8,14 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from leased.slurm import nodes_json, queue_json
+from leased.slurm import json_answers, nodes_json, queue_json
+from leased.slurm.json_answers import Entries, Read, Unreadable, read_of
 from leased.slurm.queue_json import QueuedJob
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["22_05", "24_11", "26_05"]
 # The one that has nodes one by one.
 NODES = {"22_05": "sinfo", "24_11": "scontrol", "26_05": "scontrol"}
+
+TEXTS = st.text(max_size=6) | st.text('"\\[]{},: ', max_size=8)
+JSON = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
 
 every_release = pytest.mark.parametrize("release", RELEASES)
 
@@ -30,14 +40,14 @@ def text(release: str, command: str) -> str:
 
 
 def jobs(release: str) -> dict[str, QueuedJob]:
-    read = queue_json.jobs(text(release, "squeue"))
+    read = read_of(text(release, "squeue"), queue_json.Jobs())
     assert read.not_understood == 0
     return {job.label: job for job in read.found}
 
 
 @every_release
 def test_nodes(release: str) -> None:
-    read = nodes_json.nodes(text(release, NODES[release]))
+    read = read_of(text(release, NODES[release]), nodes_json.Nodes())
     assert read.not_understood == 0
     one, two = read.found
     assert (one.name, one.usable, one.idle_cpus, one.comment) == ("n1", True, 61, "of the node")
@@ -50,7 +60,7 @@ def test_nodes(release: str) -> None:
 @pytest.mark.parametrize("release", ["24_11", "26_05"])
 def test_groups_of_nodes_are_not_taken_for_nodes(release: str) -> None:
     with pytest.raises(nodes_json.Grouped):
-        nodes_json.nodes(text(release, "sinfo"))
+        read_of(text(release, "sinfo"), nodes_json.Nodes())
 
 
 @every_release
@@ -78,7 +88,7 @@ def test_a_job_that_runs(release: str) -> None:
 def test_when_a_job_ends(state: object, limit: object, end: object, read: tuple[int, int]) -> None:
     said = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": state}
     said |= {"time_limit": limit, "end_time": end}
-    (job,) = queue_json.jobs(json.dumps({"jobs": [said]})).found
+    (job,) = read_of(json.dumps({"jobs": [said]}), queue_json.Jobs()).found
     assert (job.limit_s, job.end) == read
 
 
@@ -95,7 +105,7 @@ def test_when_a_job_ends(state: object, limit: object, end: object, read: tuple[
 def test_a_job_that_is_ending(said: object, read: str) -> None:
     """Later releases say first how it has ended."""
     job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": said}
-    (found,) = queue_json.jobs(json.dumps({"jobs": [job]})).found
+    (found,) = read_of(json.dumps({"jobs": [job]}), queue_json.Jobs()).found
     assert found.state == read
 
 
@@ -139,7 +149,7 @@ def test_a_node_whose_shards_slurmctld_does_not_know_yet_takes_no_jobs() -> None
     """So Slurm 22.05 shows nodes on which jobs run, for a while after a restart of slurmctld."""
     node = {"name": "n1", "state": "mixed", "partitions": ["gpu"], "gres": "gpu:2,shard:0"}
     nodes = [node, node | {"name": "n2", "gres": "gpu:2"}, node | {"name": "n3", "gres": ""}]
-    (found,) = nodes_json.nodes(json.dumps({"nodes": nodes})).found
+    (found,) = read_of(json.dumps({"nodes": nodes}), nodes_json.Nodes()).found
     assert (found.name, found.usable) == ("n1", False)
     assert found.gpus == (("", nodes_json.UNKNOWN), ("", nodes_json.UNKNOWN))
 
@@ -170,5 +180,39 @@ def test_shards_of_each_gpu(gres: str, used: str, shards: list[int]) -> None:
 )
 def test_shards_that_a_job_asks_for(text: str, shards: int) -> None:
     job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": "PENDING"}
-    (found,) = queue_json.jobs(json.dumps({"jobs": [job | {"tres_per_node": text}]})).found
+    (found,) = read_of(
+        json.dumps({"jobs": [job | {"tres_per_node": text}]}), queue_json.Jobs()
+    ).found
     assert found.shards == shards
+
+
+WHOLE = (
+    '{"meta": {"a": ["]}", {"jobs": [1]}]}, '
+    '"jobs": [{"n": "a\\"]}{[\\\\"}, 5, {}, [{}], {"n": ""}], "x": 1}'
+)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+def test_an_answer_is_read_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(json_answers, "STEP", 1)
+    entries = Entries("jobs", lambda said: said["n"])
+    for at in range(0, len(WHOLE), step):
+        entries.feed(WHOLE[at : at + step].encode())
+    assert entries.end() == Read(('a"]}{[\\', ""), 3)
+    assert entries.there == {"meta", "jobs", "x"}
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), JSON, max_size=4), st.lists(JSON, max_size=4), st.data()
+)
+def test_entries_are_those_of_the_whole_answer(
+    before: dict[str, Any], listed: list[Any], data: st.DataObject
+) -> None:
+    """Whatever texts it has, and whatever stands before the list."""
+    before.pop("jobs", None)
+    before.pop("errors", None)
+    text = json.dumps({**before, "jobs": listed}, ensure_ascii=data.draw(st.booleans()))
+    read = read_of(text, Entries("jobs", lambda said: said))
+    assert list(read.found) == [one for one in listed if isinstance(one, dict)]
+    with pytest.raises(Unreadable):
+        read_of(text[: data.draw(st.integers(0, len(text) - 1))], Entries("jobs", dict))

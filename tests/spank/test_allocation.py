@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,35 @@ def program(where: Path, *lines: str) -> str:
 def test_the_program_is_asked(tmp_path: Path) -> None:
     lines = ("job 5_7", "start 99", 'nodes "$1"', "component 0", "'gres shard:1(IDX:0)'")
     path = program(tmp_path, *(f"echo {line}" for line in lines))
-    assert ask_slurmctld(path, 12) == has(12, 1, (0,), 0)
+    assert ask_slurmctld(path, 12, unsaid) == has(12, 1, (0,), 0)
+
+
+def unsaid(text: str) -> None:
+    pytest.fail(f"slurmd's log gets: {text}")
+
+
+@pytest.mark.parametrize("away", ["exit 1", "exec sleep 600"])
+def test_a_slurmctld_that_is_away_is_waited_for_as_slurm_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    """It refuses connections, or does not answer, for half an hour; time is the test's own."""
+    now = [0.0]
+    monkeypatch.setattr(allocation, "ANSWER_S", 0.2 if "sleep" in away else 30.0)
+    monkeypatch.setattr(time, "sleep", lambda pause: now.__setitem__(0, now[0] + pause))
+    clock = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 60 * now[0])
+    path = program(
+        tmp_path,
+        f"echo >> {tmp_path}/asked",
+        f"[ $(wc -l < {tmp_path}/asked) -gt 9 ] || {away}",
+        "printf 'job 1\\nstart 9\\nnodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
+    )
+    said: list[str] = []
+    assert ask_slurmctld(path, 1, said.append).gpus == (3,)
+    assert sum(now) * 60 > 1800
+    (line,) = said
+    assert line.startswith("slurmctld does not say which GPUs job 1 has (")
+    assert line.endswith("it is asked again for up to 60 minutes")
 
 
 def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
@@ -87,7 +116,7 @@ def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
         f"if mkdir {tmp_path}/first 2>/dev/null; then echo 'no contact' >&2; exit 1; fi",
         "printf 'job 1\\nstart 9\\nnodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
     )
-    assert ask_slurmctld(path, 1).gpus == (3,)
+    assert ask_slurmctld(path, 1, unsaid).gpus == (3,)
 
 
 def test_a_slurmctld_that_stays_away_is_named(
@@ -96,29 +125,29 @@ def test_a_slurmctld_that_stays_away_is_named(
     monkeypatch.setattr(allocation, "AGAIN_S", 30.0)  # there is no time to ask again
     path = program(tmp_path, "echo 'Unable to contact slurm controller' >&2", "exit 1")
     with pytest.raises(NoAnswer, match="Unable to contact slurm controller"):
-        ask_slurmctld(path, 1, patience_s=20.0)
+        ask_slurmctld(path, 1, unsaid, patience_s=20.0)
 
 
 def test_a_job_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     path = program(tmp_path, f"echo >> {tmp_path}/asked", "echo 'Invalid job id' >&2", "exit 3")
     with pytest.raises(NoAnswer, match="Invalid job id"):
-        ask_slurmctld(path, 1)
+        ask_slurmctld(path, 1, unsaid)
     assert (tmp_path / "asked").read_text() == "\n", "asked once"
 
 
 def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
     path = program(tmp_path, f"echo $$ > {tmp_path}/pid", "exec sleep 600")
     with pytest.raises(NoAnswer, match="does not answer"):
-        ask_slurmctld(path, 1, patience_s=0.5)
+        ask_slurmctld(path, 1, unsaid, patience_s=0.5)
     pid = (tmp_path / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_program_that_says_too_much(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="more than"):
-        ask_slurmctld(program(tmp_path, "exec yes"), 1, patience_s=60)
+        ask_slurmctld(program(tmp_path, "exec yes"), 1, unsaid, patience_s=60)
 
 
 def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="does not start: No such file"):
-        ask_slurmctld(str(tmp_path / "none"), 1, patience_s=0.0)
+        ask_slurmctld(str(tmp_path / "none"), 1, unsaid, patience_s=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,6 +128,24 @@ def test_an_option_without_a_shard_is_refused(short_dir: Path) -> None:
 def test_a_component_of_another_kind_goes_on(short_dir: Path) -> None:
     has = NOTHING._replace(component=True)
     assert register(str(short_dir / "admin.sock"), STEP, False, True, says(has)) == "none"
+
+
+@pytest.mark.parametrize("note", ["", "its GPU is slow"])
+def test_a_step_that_has_waited_for_slurmctld_says_so(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def late(_: int) -> Allocation:
+        now[0] += 45.2
+        return SHARES
+
+    path = short_dir / "admin.sock"
+    with daemon(path, [{**OK, "note": note}]):
+        said = register(str(path), STEP, False, True, late)
+    told = "it begins 45 s later, since slurmctld did not say before which GPUs it has"
+    assert f"note={told}{'; ' * bool(note)}{note}" in said.splitlines()
 
 
 def test_slurmctld_that_does_not_say(short_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased.processes.identity import ProcessId
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import DeviceBytes
 
@@ -11,6 +12,7 @@ class FakeClient:
 
     def __init__(self, pid: int):
         self.pid = pid
+        self.process = ProcessId(pid, 0)
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory: dict[str, DeviceBytes] = {}
@@ -19,6 +21,12 @@ class FakeClient:
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.told: list[int] = []
+
+    def has_opener(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        raise AssertionError("a client whose process runs is closed")
 
     def send(self, message: bytes) -> None:
         self.told.append(header.check_header(message))

@@ -23,15 +23,20 @@ def findings(site: Site) -> Iterator[Finding]:
         return
     what = f"metrics.job_mapping_dir {directory}"
     try:
-        mode = directory.stat().st_mode
+        there = directory.stat()
     except FileNotFoundError:
         yield Finding("job-mapping", WARNING, f"{what} does not exist", START)
         return
-    if not stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(there.st_mode):
         yield Finding(
             "job-mapping", WARNING, f"{what} is not a directory", "name another directory"
         )
-    elif mode & 0o005 != 0o005:
+    elif job_mapping.others_may_write(there):
+        words = f"others may write to {what}: {UNIT} writes nothing there"
+        yield Finding(
+            "job-mapping", WARNING, words, f"run chown root {directory}; chmod 755 {directory}"
+        )
+    elif there.st_mode & 0o005 != 0o005:
         words = f"{what} is not open to everybody: dcgm-exporter may not read it"
         yield Finding("job-mapping", WARNING, words, f"run chmod 755 {directory}")
     elif site.status is not None and job_mapping.wanted(site.status) and not _kept(directory):
