@@ -23,15 +23,12 @@ holder runs (core/policy.py). These rules hold under every policy:
   quanta. After drain_ns more its devices go to others, beside whatever it still runs. Those of
   its processes that have released wait for their next turn like any tenant: the work of the
   others may depend on them.
-
-The cost of an event depends on how much it changes. It does not grow with the number of tenants
-that wait or hold, and little with the number of different gangs, locks and kinds of memory
-(core/cohorts.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from leased.core import work
 from leased.core.actions import (
@@ -49,6 +46,7 @@ from leased.core.actions import (
     Revoke,
 )
 from leased.core.contention import IDLE_FLOOR_NS
+from leased.core.deadlines import Deadlines
 from leased.core.deciding import Deciding
 from leased.core.device_events import (
     DrainSet,
@@ -131,12 +129,17 @@ class Arbiter:
         self.turns = Turns(self.rules)
         self.policy_states = PolicyStates(self.rules)
         self.memory = Memory(self.rules, self.effects)
-        self.waiters = Waiters(self.rules, self.effects, self.memory, self.turns.forget)
+        self.waiters = Waiters(self.rules, self.effects, self.memory)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
         parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
         self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
         self.device_settings = DeviceSettings(*parts)
         self.deciding = Deciding(*parts, turns=self.turns)
+        fitting, moves = self.memory.fitting, self.memory.moves
+        dues: Deadlines[int] = self.leasing.quanta.dues
+        self.deadlines: tuple[Deadlines[Any], ...] = (
+            *(dues, self.waiters.wakes, fitting.calms, moves.leavers),
+        )
 
     @property
     def now(self) -> int:
@@ -164,28 +167,40 @@ class Arbiter:
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
-        self.rules.clock.now = max(now, self.now)
-        self.effects.begin()
-        self.deciding.pass_grace()
+        rules, effects = self.rules, self.effects
+        now = rules.now = rules.clock.now = max(now, rules.now)
+        effects.actions, effects.granted = [], {}
+        if rules.grace_until and now >= rules.grace_until:
+            self.deciding.rejoin()
         self._apply(event)
-        self.memory.pass_deadlines()
-        self.leasing.pass_deadlines()
-        self.device_settings.follow_shares()
-        self.device_settings.follow_controls()
+        for deadlines in self.deadlines:
+            if deadlines.heap and deadlines.heap[0][0] <= now:
+                self._pass_deadlines()
+                break
+        if rules.shares.changed or (rules.shares.of and rules.gangs_changed):
+            self.device_settings.follow_shares()
+        if rules.shares.of and rules.controls_changed:
+            self.device_settings.follow_controls()
         self.deciding.decide()
-        if isinstance(event, Released) and event.tenant in self.tenants:
+        if isinstance(event, Released) and rules.where.of and event.tenant in self.tenants:
             self.memory.moves.bring_back(self.tenants[event.tenant])
-        self.memory.moves.move()
-        return self.effects.actions
+        if effects.stirred:
+            self.memory.moves.move()
+        return effects.actions
+
+    def _pass_deadlines(self) -> None:
+        self.memory.pass_deadlines()
+        self.leasing.stages.pass_deadlines()
+        self.waiters.pass_wakes()
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        times = (
-            self.leasing.next_deadline(),
-            self.memory.next_deadline(),
-            self.deciding.next_deadline(),
-        )
-        return min((time for time in times if time is not None), default=None)
+        found = self.rules.grace_until or None
+        for deadlines in self.deadlines:
+            first = deadlines.first() if deadlines.heap else None
+            if first is not None and (found is None or first < found):
+                found = first
+        return found
 
     def usage(self, tenant_id: int, now: int) -> dict[str, Usage]:
         """What the tenant has had of each device up to now. This changes nothing."""

@@ -17,23 +17,22 @@ class Effects:
         self.unsettled = False
         self.actions: list[Action] = []
         self.granted: dict[int, int] = {}  # by tenant: its Grant's place in actions
-        self._stirred: dict[str, None] = {}
-
-    def begin(self) -> None:
-        self.actions, self.granted = [], {}
+        self.stirred: dict[str, None] = {}
 
     def stir(self, *uuids: str) -> None:
-        self._stirred.update(dict.fromkeys(uuids))
+        self.stirred.update(dict.fromkeys(uuids))
 
     def take_stirred(self) -> Iterable[str]:
         """Devices that were stirred since this was last asked, in that order."""
-        stirred, self._stirred = self._stirred, {}
+        stirred, self.stirred = self.stirred, {}
         return stirred
 
     def do(self, action: Action) -> None:
-        if isinstance(action, Grant):
-            self.granted[action.tenant] = len(self.actions)
         self.actions.append(action)
+
+    def grant(self, grant: Grant) -> None:
+        self.granted[grant.tenant] = len(self.actions)
+        self.actions.append(grant)
 
     def contend(self, contend: Contend) -> None:
         """Tell a holder that another tenant waits; if it is granted in this event, its grant

@@ -64,7 +64,7 @@ class Memory:
         self.fitting.refit(device)
 
     def freeze(self, tenant: Tenant, frozen: bool) -> None:
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             device.residency.freeze(tenant.id, frozen)
             self.moves.watch(tenant.id, device)
             self.fitting.refit(device)
@@ -119,7 +119,7 @@ class Memory:
         """Tell the tenant to evict all its memory, unless it cannot act."""
         if tenant.frozen:
             return
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             tenant.usage[device.uuid].move(0, device.residency.leave(tenant.id))
             self.moves.watch(tenant.id, device)
             self.fitting.refit(device)
@@ -131,14 +131,14 @@ class Memory:
         """Once all its memory has left, or is known to stay, its next request can be served."""
         if not tenant.departs:
             return
-        devices = self.rules.devices_of(tenant)
+        devices = tenant.devices
         if not any(device.residency.leaving(tenant.id) for device in devices):
             tenant.departs = False
             self.fitting.affected.add(tenant.id)
 
     def unpark(self, tenant: Tenant) -> None:
         """Count the tenant's memory again, as it is not parked any more."""
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             device.residency.unpark(tenant.id)
             self.fitting.refit(device)
 
@@ -146,7 +146,7 @@ class Memory:
         """Tell the tenant to restore what there is free room for, before it requests a lease."""
         if tenant.departs or tenant.frozen or tenant.lease is not None or not tenant.swaps:
             return
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             size, _ = device.residency.preload(tenant.id, False)
             if size:
                 tenant.usage[device.uuid].move(size, 0)
@@ -162,7 +162,3 @@ class Memory:
             device.residency.stall(tenant.id)
             self.fitting.refit(device)
             self._see_off(tenant)
-
-    def next_deadline(self) -> int | None:
-        times = (self.fitting.calms.first(), self.moves.leavers.first())
-        return min((time for time in times if time is not None), default=None)

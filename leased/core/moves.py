@@ -10,7 +10,7 @@ from leased.core.actions import Evict, Preload, Restore
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
-from leased.core.state import Device, Tenant
+from leased.core.state import ALONE, Device, Tenant
 
 LOOK_AHEAD = 32  # waiters at the front of the line that may bring in what there is room for
 
@@ -46,18 +46,18 @@ class Moves:
 
     def bring_back(self, gone: Tenant) -> None:
         """Let holders that stay restore what the holder that has gone had displaced."""
-        cohorts = self.rules.cohorts
-        for cohort in cohorts.holders.alone(cohorts.of[gone.id].mask):
-            for tenant in (*cohort.calm.values(), *cohort.told.values()):
-                if tenant.id not in self.effects.granted:
-                    self._restore(tenant)
+        there = {t.id: t for device in gone.devices for t in device.holders.values()}
+        for tenant in there.values():
+            stays = tenant.lease is not None and not tenant.lease.revoked
+            if stays and tenant.heeds == ALONE and tenant.id not in self.effects.granted:
+                self._restore(tenant)
 
     def _restore(self, tenant: Tenant) -> None:
         parts = self.rules.parts_of(tenant)
         if tenant.lease is None or not any(device.missing(tenant.id) for device, _ in parts):
             return
-        prefetch, devices = {}, self.rules.devices_of(tenant)
-        for device in devices:
+        prefetch: dict[str, int] = {}
+        for device in tenant.devices:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
             self.effects.stir(device.uuid)
             tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
@@ -78,8 +78,7 @@ class Moves:
         residency = device.residency
         if device.restoring:
             return  # the link is busy
-        cohorts = self.rules.cohorts
-        first = cohorts.first_on(cohorts.bit[device.uuid])
+        first = self.rules.first_on(device)
         for tenant in residency.order.lacking_among(LOOK_AHEAD):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:

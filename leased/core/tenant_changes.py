@@ -108,8 +108,8 @@ class TenantChanges:
         tenant.usage = {uuid: Usage() for uuid in event.gang}
         tenant.seen_at = self.rules.now
         self.rules.tenants[event.tenant] = tenant
+        self.rules.join(tenant)
         self.rules.policies.of(tenant).opened(tenant)
-        self.rules.cohorts.join(tenant, self.rules.may_share(tenant))
         self.rules.shares.join(tenant)
 
     def _close(self, tenant: Tenant) -> None:
@@ -123,7 +123,7 @@ class TenantChanges:
             self.rules.devices[uuid].gauge.forget(tenant.id)
         del self.rules.tenants[tenant.id]
         self.rules.policies.of(tenant).closed(tenant.id)
-        self.rules.cohorts.leave(tenant)
+        self.rules.gangs_changed |= len(tenant.gang) > 1
         self.rules.shares.leave(tenant)
         self.rules.controls_changed |= tenant.has_asked
         self.memory.forget(tenant)
@@ -144,7 +144,8 @@ class TenantChanges:
             self._request(tenant)
 
     def _request(self, tenant: Tenant) -> None:
-        self.departures.requested(tenant)
+        if tenant.parked is not None:
+            self.departures.requested(tenant)
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
@@ -155,7 +156,7 @@ class TenantChanges:
             for uuid in tenant.gang:
                 self.rules.devices[uuid].restoring.discard(tenant.id)
             self.memory.restored(tenant)
-            self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
+            self.effects.changed |= tenant.mask
 
     def _freeze(self, tenant: Tenant, frozen: bool) -> None:
         """The tenant cannot act, or can again. The time in between is not added to its debt.

@@ -25,7 +25,7 @@ def measured(event: WorkMeasured, rules: Rules) -> None:
     tenants = rules.tenants
     found = {
         number: held
-        for number, held in device.gauge.take(device.reading(rules.now)).items()
+        for number, held in device.gauge.take(device.clock.reading(rules.now)).items()
         if number in tenants and event.device in tenants[number].usage
     }
     known = weights_beside(found, event.parts, _worked(event)) if event.parts else {}

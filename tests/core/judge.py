@@ -19,7 +19,6 @@ from leased.core.arbiter import (
     Revoke,
     Tenant,
 )
-from leased.core.state import FOREVER
 from leased.policy import deficits, elastic_account
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
@@ -204,12 +203,9 @@ class Judge:
             self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")
 
     def runs_for_long(self, rival: Tenant, until: int) -> bool:
-        """Somebody in its way holds on for so long, and was not let in for that time alone."""
+        """Somebody in its way holds on for so long."""
         return any(
-            other.lease
-            and not other.lease.revoked
-            and other.lease.until == FOREVER
-            and (other.lease.due or 0) >= until
+            other.lease and not other.lease.revoked and (other.lease.due or 0) >= until
             for other in self.a.rules.in_the_way(rival)
         )
 
