@@ -109,14 +109,14 @@ class Rules:
     def parts_of(self, tenant: Spec) -> Collection[Part]:
         """What the tenant has on the devices of its gang, and something of it where others have
         more than there is room for. On its other devices it has nothing, and nothing moves."""
-        parts = self.where.of.get(tenant.id, NOWHERE)
+        where = self.where
+        parts = where.of.get(tenant.id, NOWHERE)
         known = self.tenants.get(tenant.id)
         if known is not None and known.wider:  # it may have some on devices of its next lease
             parts = {uuid: part for uuid, part in parts.items() if uuid in known.gang}
-        full = sorted(self.where.full.intersection(tenant.gang)) if self.where.full else ()
-        others = [uuid for uuid in full if uuid not in parts]
-        if not others:
+        if not where.full:
             return parts.values()
+        others = [u for u in sorted(where.full.intersection(tenant.gang)) if u not in parts]
         return [*parts.values(), *(self.devices[u].residency.part_of(tenant.id) for u in others)]
 
     def holders(self, device: str) -> list[Tenant]:
@@ -250,7 +250,7 @@ class Rules:
 
     def costs_less(self, tenant: Tenant, ns: float) -> bool:
         """Its handoff does."""
-        return ns > 0 and all(handoff_ns((part,)) < ns for part in self.parts_of(tenant))
+        return handoff_ns(self.parts_of(tenant)) < ns
 
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
         """How long it may hold its gang while somebody waits whose handoff takes so long. What
