@@ -89,8 +89,8 @@ from leased.core.tenant_events import (
     Widened,
 )
 from leased.core.turns import Turns
-from leased.core.usage import Usage
 from leased.core.waiters import Waiters
+from leased.usage.usage import Usage
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
@@ -170,6 +170,8 @@ class Arbiter:
         rules, effects = self.rules, self.effects
         now = rules.now = rules.clock.now = max(now, rules.now)
         effects.actions, effects.granted = [], {}
+        if rules.charges.pausing.heap:
+            rules.charges.pass_pauses(now)
         if rules.grace_until and now >= rules.grace_until:
             self.deciding.rejoin()
         self._apply(event)

@@ -82,7 +82,6 @@ class Charges:
         """It holds its gang from now on, or waits for it in the line."""
         if not self.on or tenant.heeds == FREE:
             return
-        self._pass_pauses(now)
         account = self.accounts.get(tenant.id)
         if account is not None and account.devices == tenant.devices:
             self._charge(tenant, now)
@@ -104,7 +103,6 @@ class Charges:
     def charge(self, tenant: Tenant, now: int) -> None:
         """Tell the policy what the tenant has had up to now, if it wants to know."""
         if self.on:
-            self._pass_pauses(now)
             self._charge(tenant, now)
 
     def _charge(self, tenant: Tenant, now: int) -> None:
@@ -175,8 +173,9 @@ class Charges:
                 if holder.heeds and self.policies.of(holder).prompt:
                     self._charge(holder, now)
 
-    def _pass_pauses(self, now: int) -> None:
-        """Tenants whose pause has become too long no longer count as waiters."""
+    def pass_pauses(self, now: int) -> None:
+        """Tenants whose pause has become too long no longer count as waiters. Before anything else
+        is looked at: what comes later is divided without them."""
         while (when := self.pausing.first()) is not None and when <= now:
             tenant = self.pausing.pop(now)
             if tenant is not None:

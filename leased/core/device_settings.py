@@ -15,9 +15,9 @@ from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.rules import Rules
-from leased.core.speed import Speed
 from leased.core.state import Device
 from leased.core.waiters import Waiters
+from leased.memory.speed import Speed
 
 
 class DeviceSettings:

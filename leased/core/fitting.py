@@ -21,7 +21,7 @@ class Fitting:
         self.shrunk: set[int] = set()
         self.turned = 0
         for device in rules.devices.values():
-            device.residency.staying.affected = self.affected
+            device.residency.affected = self.affected
             device.residency.shrunk = self.shrunk
 
     def refit(self, device: Device) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from leased.core.actions import Leave, Preload
 from leased.core.effects import Effects
 from leased.core.fitting import Fitting
-from leased.core.line import Place
 from leased.core.moves import Moves
 from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
 from leased.core.tenant_events import LeftUncopied, MemoryChanged
+from leased.memory.share import Place
 
 NOTHING = 0, 0  # bytes in, bytes of others out
 

@@ -68,7 +68,7 @@ class Moves:
         """At the end of an event, tell tenants what to restore and what to evict."""
         for uuid in self.effects.take_stirred():
             device = self.rules.devices[uuid]
-            if device.holders and device.residency.order.lacking and not device.fits:
+            if device.holders and device.residency.swappers and not device.fits:
                 self._preload(device)
             if device.residency.lost:
                 self._evict(uuid, device)
@@ -79,7 +79,7 @@ class Moves:
         if device.restoring:
             return  # the link is busy
         first = self.rules.first_on(device)
-        for tenant in residency.order.lacking_among(LOOK_AHEAD):
+        for tenant in self._lacking(device):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:
                 break
@@ -87,6 +87,12 @@ class Moves:
             if bytes_in:
                 self.rules.tenants[tenant].usage[device.uuid].move(bytes_in, bytes_out)
                 self.effects.do(Preload(tenant, device.uuid, bytes_in))
+
+    def _lacking(self, device: Device) -> list[int]:
+        """Of the waiters at the front that swap, those of whose memory some is not there."""
+        swappers = device.residency.swappers
+        waiting = [tenant.id for _, tenant in device.line if tenant.id in swappers]
+        return [tenant for tenant in waiting[:LOOK_AHEAD] if swappers[tenant].lacks]
 
     def _evict(self, uuid: str, device: Device) -> None:
         """Tell tenants that swap what they have lost to others."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from leased.core.deadlines import Deadlines
-from leased.core.handoff_times import bucket_of
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import Device, Lease, Tenant
+from leased.usage.handoff_times import bucket_of
 
 RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
 

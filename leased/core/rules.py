@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from leased.core.charges import Charges
-from leased.core.clock import Clock
-from leased.core.lease_clock import LeaseClock
 from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
-from leased.core.residency import Residency
 from leased.core.shares import Shares
 from leased.core.state import ALONE, FREE, SHARE, Device, Tenant
-from leased.core.whereabouts import Part, Whereabouts, handoff_ns
+from leased.memory.clock import Clock
+from leased.memory.residency import Part, Residency, Whereabouts, handoff_ns
+from leased.usage.lease_clock import LeaseClock
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
@@ -65,7 +64,7 @@ class Rules:
         self.grace_most = grace_until + GRACE_MORE_NS
 
     def _residency(self, uuid: str, size: int) -> Residency:
-        return Residency(size, clock=self.clock, uuid=uuid, where=self.where)
+        return Residency(size, uuid, self.clock, self.where)
 
     @property
     def queue(self) -> list[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.core.gauge import Gauge, Reading
-from leased.core.handoff_times import HandoffTimes
-from leased.core.lease_clock import LeaseClock
-from leased.core.line import Place
-from leased.core.residency import Residency
-from leased.core.usage import Usage
+from leased.memory.residency import Residency
+from leased.memory.share import Place
+from leased.usage.gauge import Gauge, Reading
+from leased.usage.handoff_times import HandoffTimes
+from leased.usage.lease_clock import LeaseClock
+from leased.usage.usage import Usage
 
 FOREVER = 1 << 63
 # What a tenant heeds. Two may hold one device at once if either is FREE or both SHARE.

@@ -29,8 +29,8 @@ from leased.core.tenant_events import (
     UsageRestored,
     Widened,
 )
-from leased.core.usage import Usage
 from leased.core.waiters import Waiters
+from leased.usage.usage import Usage
 
 # What was measured, counted or found out elsewhere.
 Found = Channels | SpeedMeasured | LeftUncopied | UsageRestored | StraySeen

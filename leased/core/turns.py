@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leased.core.line import Place
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import ALONE, FOREVER, SHARE, Tenant
+from leased.memory.share import Place
 
 Front = tuple[Tenant, int]  # a waiter at the front, and when the gap before its turn ends
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.line import ARRIVALS, Place
 from leased.core.memory import Memory
 from leased.core.rules import Rules
 from leased.core.state import ALONE, FREE, Tenant
+from leased.memory.share import Place
+
+ARRIVALS = 1 << 64  # more than there will ever be
 
 
 class Waiters:

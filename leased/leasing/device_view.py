@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
-from leased.core.handoff_times import HandoffTimes
-from leased.core.share import Share
-from leased.core.speed import Speed
 from leased.core.state import Device, Tenant
 from leased.leasing.tenant_view import HeldLease
+from leased.memory.share import Share
+from leased.memory.speed import Speed
+from leased.usage.handoff_times import HandoffTimes
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,8 @@ class Judge:
         stays = client.fixed[d] + (client.resident[d] if client.frozen or client.hangs else 0)
         if client.tenant not in self.world.liars:
             return stays
-        return max(stays, self.a.devices[f"d{d}"].residency.staying.of.get(client.tenant, 0))
+        said = self.a.devices[f"d{d}"].residency.share(client.tenant)
+        return max(stays, said.stays if said else 0)
 
     def state_is_small(self) -> None:
         found = items(self.a) - self.empty

@@ -613,10 +613,9 @@ def assert_sums_add_up(a: Arbiter, now: int) -> None:
         assert device.residency.total == sum(s.bytes for s in shares.values())
         assert device.residency.resident == sum(s.resident for s in shares.values())
         residency = device.residency
-        order = residency.order
-        orders = [*order.resting, *order.waiting_with_bytes, *order.holding]
+        orders = [*residency.resting, *residency.queued, *residency.holding]
         assert sorted(orders) == sorted(t for t, s in shares.items() if s.resident), "each in one"
-        assert set(order.holding) <= set(device.holders)
+        assert set(residency.holding) <= set(device.holders)
 
 
 @dataclass
