@@ -34,11 +34,12 @@ class Leasing:
         shared = tenant.heeds != ALONE
         self.waiters.end(tenant)
         handed = self._handed(tenant, shared)
-        prefetch = dict.fromkeys(tenant.gang, 0)
+        prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
         if rules.where.full or tenant.id in rules.where.of:
+            moves_ns = 0 if shared else rules.handoff_ns(tenant)
             prefetch = self._bring_in(tenant, shared)
         lease = self.hold(tenant, self.epoch)
-        lease.handed = handed
+        lease.handed, lease.moves_ns = handed, moves_ns
         if tenant.swaps:
             lease.restoring = True
             for uuid in tenant.gang:

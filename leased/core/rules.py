@@ -252,9 +252,11 @@ class Rules:
         return handoff_ns(self.parts_of(tenant)) < ns
 
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
-        """How long it may hold its gang while somebody waits whose handoff takes so long. What
-        both have had must be charged."""
-        policy = self.policies.of(tenant)
+        """How long it may hold its gang while somebody waits whose handoff takes so long. The
+        handoff to itself must have been worth it too. What both have had must be charged."""
+        policy, lease = self.policies.of(tenant), tenant.lease
+        if lease is not None and lease.moves_ns > handoff_ns:
+            handoff_ns = lease.moves_ns
         floor = self.floor_ns(handoff_ns)
         if waiter is not None and policy.preempts(self, waiter, tenant):
             return max(BACKFILL_NS, floor)

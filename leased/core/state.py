@@ -39,6 +39,7 @@ class Lease:
     revoked_at: int = 0
     overrun_at: int | None = None  # when it should have released
     due: int | None = None
+    moves_ns: int = 0  # how long moving memory took, or takes, when it was granted
     # While contended: the first who waits for it and what its handoff costs; debt taken off this
     # quantum; when it must be gone for those whom it must not hold up.
     waiter: int | None = None
