@@ -27,8 +27,8 @@ holder runs (core/policy.py). These rules hold under every policy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 from leased.core import work
 from leased.core.actions import (
@@ -68,7 +68,7 @@ from leased.core.policy_states import PolicyStates
 from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
-from leased.core.tenant_changes import TenantChanges, tenant_of
+from leased.core.tenant_changes import OF_TENANT, TenantChanges, tenant_of
 from leased.core.tenant_events import (
     Adopted,
     Channels,
@@ -228,17 +228,23 @@ class Arbiter:
         return self.policy_states.understood(tenant_of(event), before)
 
     def _apply(self, event: Event) -> None:
-        if isinstance(event, Opened):
-            self.tenant_changes.open(event)
-        elif isinstance(event, CameBack):
-            self.deciding.prolong_grace()
-        elif isinstance(event, Rejoined):
-            self.deciding.rejoin()
-        elif isinstance(event, DrainLimitSet):
-            self.rules.drain_ns = event.drain_ns
-        elif isinstance(event, WorkMeasured):
-            work.measured(event, self.rules)
-        elif isinstance(event, OfDevice):
-            self.device_settings.apply(event)
-        elif not isinstance(event, Tick) and event.tenant in self.tenants:
-            self.tenant_changes.apply(self.tenants[event.tenant], event)
+        change = OF_TENANT.get(type(event))
+        if change is not None:
+            tenant = self.tenants.get(event.tenant)  # type: ignore[union-attr]
+            if tenant is not None:
+                change(self.tenant_changes, tenant, event)
+        else:
+            OF_NODE[type(event)](self, event)
+
+
+OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
+    Opened: lambda arbiter, event: arbiter.tenant_changes.open(event),
+    CameBack: lambda arbiter, _: arbiter.deciding.prolong_grace(),
+    Rejoined: lambda arbiter, _: arbiter.deciding.rejoin(),
+    DrainLimitSet: lambda arbiter, event: arbiter.rules.limit_drains(event.drain_ns),
+    WorkMeasured: lambda arbiter, event: work.measured(event, arbiter.rules),
+    Tick: lambda _, __: None,
+    **dict.fromkeys(
+        get_args(OfDevice), lambda arbiter, event: arbiter.device_settings.apply(event)
+    ),
+}

@@ -66,6 +66,10 @@ class Rules:
     def _residency(self, uuid: str, size: int) -> Residency:
         return Residency(size, uuid, self.clock, self.where)
 
+    def limit_drains(self, drain_ns: int) -> None:
+        """A holder that is revoked from now on must release within so long."""
+        self.drain_ns = drain_ns
+
     @property
     def queue(self) -> list[int]:
         """Tenants that wait: who is next, then those who could not run, as they came."""
