@@ -21,24 +21,25 @@ class Contention:
         self.quanta = quanta
         self.stages = stages
 
-    def tell(self, mask: int) -> None:
+    def tell(self, mask: int, moved: int) -> None:
         """Tell the holders of these devices that a waiter in the line needs their devices, or that
-        none does any more, where they have not been told so yet."""
+        none does any more, where they have not been told so yet. moved: where memory is elsewhere
+        than when they were last told."""
         for device in self.rules.on(mask):
             for holder in list(device.holders.values()):
                 lease, there = holder.lease, holder.mask & mask
                 if lease is None or lease.revoked or there & -there != device.bit:
                     continue  # a gang is told once
-                self._tell(holder, lease)
+                self._tell(holder, lease, moved)
 
-    def _tell(self, holder: Tenant, lease: Lease) -> None:
+    def _tell(self, holder: Tenant, lease: Lease, moved: int) -> None:
         waiter = self._first_against(holder)
         if waiter is None and not holder.mask & self.rules.drained_mask:
             if lease.contended:
                 self.end_contention(holder)
         elif lease.contended:
             if waiter is not None:
-                self._tell_again(holder, lease, waiter)
+                self._tell_again(holder, lease, waiter, moved)
         elif holder.frozen:
             self.stages.pass_over(holder)
         else:
@@ -57,14 +58,17 @@ class Contention:
             found = min([entry for entry in each if entry is not None], default=None)
         return found[1] if found else None
 
-    def _tell_again(self, holder: Tenant, lease: Lease, waiter: Tenant) -> None:
+    def _tell_again(self, holder: Tenant, lease: Lease, waiter: Tenant, moved: int) -> None:
         """The holder knows that it is contended, for a limit or for another waiter perhaps, or for
         one whose handoff costs less by now, so its quantum need not be as long."""
         if lease.for_limit:
             self._contend_anew(holder, waiter, FOREVER)
-        elif lease.cost_ns and self.rules.costs_less(waiter, lease.cost_ns / 2):
+            return
+        other = lease.waiter != waiter.id
+        may_cost_less = lease.cost_ns and (other or waiter.mask & moved)
+        if may_cost_less and self.rules.costs_less(waiter, lease.cost_ns / 2):
             self._contend_anew(holder, waiter, lease.until)
-        elif lease.waiter != waiter.id and lease.until == FOREVER:  # who fills a gap has all of it
+        elif other and lease.until == FOREVER:  # who fills a gap has all of it
             lease.waiter = waiter.id
             self.quanta.plan_end(holder, lease)
 

@@ -64,9 +64,10 @@ class Deciding:
                 effects.unsettled = False
                 self._settle()
             changed, effects.changed = effects.changed, 0
-            reached = rules.reached(changed)
+            reached = rules.reached(changed) if rules.in_line else changed
             # This comes before the grants, which need to know when devices will be free.
-            self.leasing.contention.tell(reached)
+            moved, effects.moved = effects.moved & reached, effects.moved & ~reached
+            self.leasing.contention.tell(reached if moved else changed, moved)
             waits = rules.in_line and not rules.grace_until
             found = self.turns.next(reached) if waits else None
             if found is not None:

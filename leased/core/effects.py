@@ -10,11 +10,14 @@ from leased.core.actions import Action, Contend, Grant
 
 class Effects:
     """changed: the devices to decide about, as bits. unsettled: devices are used in another way, so
-    holders may have to be separated. A device is stirred where memory may have to move now."""
+    holders may have to be separated. moved: devices, as bits, where memory is elsewhere than when
+    their holders were last told, so a handoff may cost less. A device is stirred where memory may
+    have to move now."""
 
     def __init__(self) -> None:
         self.changed = 0
         self.unsettled = False
+        self.moved = 0
         self.actions: list[Action] = []
         self.granted: dict[int, int] = {}  # by tenant: its Grant's place in actions
         self.stirred: dict[str, None] = {}

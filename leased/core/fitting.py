@@ -26,6 +26,7 @@ class Fitting:
 
     def refit(self, device: Device) -> None:
         """The device's memory has changed: all of it may fit now, or not fit any more."""
+        self.effects.moved |= device.bit
         self.effects.changed |= device.bit
         self.effects.stir(device.uuid)
         if not device.residency.fits():

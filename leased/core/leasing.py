@@ -72,6 +72,7 @@ class Leasing:
         """Bring in the memory of the tenant that is granted. Returns the bytes that it should
         restore now, by device."""
         prefetch, moved = dict.fromkeys(tenant.gang, 0), self.memory.work(tenant)
+        self.effects.moved |= tenant.mask if moved else 0
         for uuid, (bytes_in, bytes_out) in moved.items():
             tenant.usage[uuid].move(bytes_in, bytes_out)
             prefetch[uuid] = bytes_in

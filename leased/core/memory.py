@@ -101,6 +101,7 @@ class Memory:
 
     def rest(self, tenant: Tenant) -> None:
         leaves = tenant.swaps or len(self.moves.leavers) > 0
+        self.effects.moved |= tenant.mask if tenant.swaps else 0
         for residency, _ in self.rules.parts_of(tenant):
             residency.rest(tenant.id)
             if leaves:
@@ -149,6 +150,7 @@ class Memory:
         for device in tenant.devices:
             size, _ = device.residency.preload(tenant.id, False)
             if size:
+                self.effects.moved |= device.bit
                 tenant.usage[device.uuid].move(size, 0)
                 self.effects.do(Preload(tenant.id, device.uuid, size))
 

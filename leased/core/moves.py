@@ -59,6 +59,7 @@ class Moves:
         prefetch: dict[str, int] = {}
         for device in tenant.devices:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
+            self.effects.moved |= device.bit
             self.effects.stir(device.uuid)
             tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
         quantum = self.rules.quantum(tenant)
@@ -85,6 +86,7 @@ class Moves:
                 break
             bytes_in, bytes_out = residency.preload(tenant, comes_next)
             if bytes_in:
+                self.effects.moved |= device.bit
                 self.rules.tenants[tenant].usage[device.uuid].move(bytes_in, bytes_out)
                 self.effects.do(Preload(tenant, device.uuid, bytes_in))
 

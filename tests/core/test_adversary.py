@@ -74,9 +74,9 @@ def test_a_seed_is_always_the_same_run() -> None:
 # -- what it must find ------------------------------------------------------------------
 
 
-def tell_nobody(self: Contention, mask: int) -> None:
+def tell_nobody(self: Contention, mask: int, moved: int) -> None:
     """Holders of the first device do not hear of those who wait."""
-    ORIGINAL["tell"](self, mask & ~1)
+    ORIGINAL["tell"](self, mask & ~1, moved)
 
 
 def never_ripe(self: Turns, front: Tenant) -> int:
