@@ -31,7 +31,6 @@ from leased.base.requests import (
 )
 from leased.base.words import jobs
 from leased.config.config import Config
-from leased.core.step_usage import UNKNOWN, StepUsage
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -45,6 +44,7 @@ from leased.slurm.commands import Slurm
 from leased.slurm.usage_record import figures
 from leased.store.records import LAST_JOB, TenantRecord
 from leased.store.store import Store
+from leased.usage.step_usage import UNKNOWN, StepUsage
 
 log = logging.getLogger("gpu-leased")
 

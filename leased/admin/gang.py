@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
+
+from _gpulease import lib
 
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_ints
@@ -12,6 +14,7 @@ from leased.gpus.devices import Gpu, visible
 from leased.leasing.leases import Leases
 
 GPUS = 4096  # no index is above this
+MOST = int(lib.GL_MAX_DEVICES)  # of a gang: so many have room in a message of a process
 
 
 class Gangs:
@@ -42,6 +45,14 @@ class Gangs:
                 "compare gres.conf with nvidia-smi",
             )
         return [by_index[index] for index in sorted(set(wanted))]
+
+    def refuse_wide(self, gang: Collection[object]) -> None:
+        """Refused: the job would have more GPUs of the node than one can share."""
+        if len(gang) > MOST:
+            raise Refused(
+                f"a job can share at most {MOST} GPUs of a node, and this one has {len(gang)}",
+                f"ask for shards of at most {MOST} GPUs, or for whole GPUs (--gres=gpu:1)",
+            )
 
     def refuse_faulty(self, gpus: Iterable[Gpu]) -> None:
         """Refused: one of them has a fault, so a new job would fail there."""

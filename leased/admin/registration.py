@@ -108,6 +108,7 @@ class Registration:
         if not request.get("gpus"):
             return
         others = [gpu for gpu in self.gangs.of(request) if gpu.uuid not in tenant.gang]
+        self.gangs.refuse_wide([*tenant.gang, *others])
         self.gangs.refuse_faulty(others)
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
@@ -144,6 +145,7 @@ class Registration:
                 "install gpu-lease on this node, or set daemon.preload in gpu-leased.toml",
             )
         gang = self.gangs.of(request)
+        self.gangs.refuse_wide(gang)
         self.gangs.refuse_faulty(gang)
         said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)

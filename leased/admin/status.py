@@ -20,18 +20,18 @@ from leased.admin import channel_details, memory_details, parking, share_details
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
-from leased.core.handoff_times import BOUNDS_NS
-from leased.core.speed import GIB
-from leased.core.usage import Usage
 from leased.gpus.devices import Gpu
 from leased.leasing import sharing_mode
 from leased.leasing.device_totals import ADDED
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.memory.speed import GIB
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.usage_record import figures
 from leased.store.store import Store
+from leased.usage.handoff_times import BOUNDS_NS
+from leased.usage.usage import Usage
 
 FAULTY = "faulty"
 KEEPERS_SHOWN = 8  # jobs that keep another one out

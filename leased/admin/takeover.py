@@ -12,11 +12,11 @@ from leased.base.words import count, jobs
 from leased.config import options
 from leased.config.options import Options, Resolved
 from leased.core.policy import PolicyState
-from leased.core.usage import Usage
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.store.records import TenantRecord
 from leased.store.store import Store
+from leased.usage.usage import Usage
 
 log = logging.getLogger("gpu-leased")
 

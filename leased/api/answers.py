@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-# The figures of usage of one device: values by their keys (leased/core/usage.py).
+# The figures of usage of one device: values by their keys (leased/usage/usage.py).
 Figures = dict[str, Any]
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from leased.core.usage import FIGURES, MEAN
 from leased.slurm.sacct import Row
+from leased.usage.usage import FIGURES, MEAN
 
 # Figures of a record that are added up as they are: neither averages nor the most of something.
 ADDED = tuple(f.key for f in FIGURES if not f.largest and f.unit != MEAN)

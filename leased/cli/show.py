@@ -17,7 +17,7 @@ from leased.cli import screen, show_channels, show_memory, show_shares, show_usa
 from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.screen import View, duration
-from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
+from leased.usage.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
 MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}

@@ -23,15 +23,12 @@ holder runs (core/policy.py). These rules hold under every policy:
   quanta. After drain_ns more its devices go to others, beside whatever it still runs. Those of
   its processes that have released wait for their next turn like any tenant: the work of the
   others may depend on them.
-
-The cost of an event depends on how much it changes. It does not grow with the number of tenants
-that wait or hold, and little with the number of different gangs, locks and kinds of memory
-(core/cohorts.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 from leased.core import work
 from leased.core.actions import (
@@ -49,6 +46,7 @@ from leased.core.actions import (
     Revoke,
 )
 from leased.core.contention import IDLE_FLOOR_NS
+from leased.core.deadlines import Deadlines
 from leased.core.deciding import Deciding
 from leased.core.device_events import (
     DrainSet,
@@ -70,7 +68,7 @@ from leased.core.policy_states import PolicyStates
 from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
-from leased.core.tenant_changes import TenantChanges, tenant_of
+from leased.core.tenant_changes import OF_TENANT, TenantChanges, tenant_of
 from leased.core.tenant_events import (
     Adopted,
     Channels,
@@ -91,8 +89,8 @@ from leased.core.tenant_events import (
     Widened,
 )
 from leased.core.turns import Turns
-from leased.core.usage import Usage
 from leased.core.waiters import Waiters
+from leased.usage.usage import Usage
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
@@ -131,12 +129,17 @@ class Arbiter:
         self.turns = Turns(self.rules)
         self.policy_states = PolicyStates(self.rules)
         self.memory = Memory(self.rules, self.effects)
-        self.waiters = Waiters(self.rules, self.effects, self.memory, self.turns.forget)
+        self.waiters = Waiters(self.rules, self.effects, self.memory)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
         parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
         self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
         self.device_settings = DeviceSettings(*parts)
         self.deciding = Deciding(*parts, turns=self.turns)
+        fitting, moves = self.memory.fitting, self.memory.moves
+        dues: Deadlines[int] = self.leasing.quanta.dues
+        self.deadlines: tuple[Deadlines[Any], ...] = (
+            *(dues, self.waiters.wakes, fitting.calms, moves.leavers),
+        )
 
     @property
     def now(self) -> int:
@@ -164,28 +167,42 @@ class Arbiter:
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
-        self.rules.clock.now = max(now, self.now)
-        self.effects.begin()
-        self.deciding.pass_grace()
+        rules, effects = self.rules, self.effects
+        now = rules.now = rules.clock.now = max(now, rules.now)
+        effects.actions, effects.granted = [], {}
+        if rules.charges.pausing.heap:
+            rules.charges.pass_pauses(now)
+        if rules.grace_until and now >= rules.grace_until:
+            self.deciding.rejoin()
         self._apply(event)
-        self.memory.pass_deadlines()
-        self.leasing.pass_deadlines()
-        self.device_settings.follow_shares()
-        self.device_settings.follow_controls()
+        for deadlines in self.deadlines:
+            if deadlines.heap and deadlines.heap[0][0] <= now:
+                self._pass_deadlines()
+                break
+        if rules.shares.changed or (rules.shares.of and rules.gangs_changed):
+            self.device_settings.follow_shares()
+        if rules.shares.of and rules.controls_changed:
+            self.device_settings.follow_controls()
         self.deciding.decide()
-        if isinstance(event, Released) and event.tenant in self.tenants:
+        if isinstance(event, Released) and rules.where.of and event.tenant in self.tenants:
             self.memory.moves.bring_back(self.tenants[event.tenant])
-        self.memory.moves.move()
-        return self.effects.actions
+        if effects.stirred:
+            self.memory.moves.move()
+        return effects.actions
+
+    def _pass_deadlines(self) -> None:
+        self.memory.pass_deadlines()
+        self.leasing.stages.pass_deadlines()
+        self.waiters.pass_wakes()
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        times = (
-            self.leasing.next_deadline(),
-            self.memory.next_deadline(),
-            self.deciding.next_deadline(),
-        )
-        return min((time for time in times if time is not None), default=None)
+        found = self.rules.grace_until or None
+        for deadlines in self.deadlines:
+            first = deadlines.first() if deadlines.heap else None
+            if first is not None and (found is None or first < found):
+                found = first
+        return found
 
     def usage(self, tenant_id: int, now: int) -> dict[str, Usage]:
         """What the tenant has had of each device up to now. This changes nothing."""
@@ -211,17 +228,23 @@ class Arbiter:
         return self.policy_states.understood(tenant_of(event), before)
 
     def _apply(self, event: Event) -> None:
-        if isinstance(event, Opened):
-            self.tenant_changes.open(event)
-        elif isinstance(event, CameBack):
-            self.deciding.prolong_grace()
-        elif isinstance(event, Rejoined):
-            self.deciding.rejoin()
-        elif isinstance(event, DrainLimitSet):
-            self.rules.drain_ns = event.drain_ns
-        elif isinstance(event, WorkMeasured):
-            work.measured(event, self.rules)
-        elif isinstance(event, OfDevice):
-            self.device_settings.apply(event)
-        elif not isinstance(event, Tick) and event.tenant in self.tenants:
-            self.tenant_changes.apply(self.tenants[event.tenant], event)
+        change = OF_TENANT.get(type(event))
+        if change is not None:
+            tenant = self.tenants.get(event.tenant)  # type: ignore[union-attr]
+            if tenant is not None:
+                change(self.tenant_changes, tenant, event)
+        else:
+            OF_NODE[type(event)](self, event)
+
+
+OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
+    Opened: lambda arbiter, event: arbiter.tenant_changes.open(event),
+    CameBack: lambda arbiter, _: arbiter.deciding.prolong_grace(),
+    Rejoined: lambda arbiter, _: arbiter.deciding.rejoin(),
+    DrainLimitSet: lambda arbiter, event: arbiter.rules.limit_drains(event.drain_ns),
+    WorkMeasured: lambda arbiter, event: work.measured(event, arbiter.rules),
+    Tick: lambda _, __: None,
+    **dict.fromkeys(
+        get_args(OfDevice), lambda arbiter, event: arbiter.device_settings.apply(event)
+    ),
+}

@@ -14,18 +14,18 @@ FEW = 64  # entries of the heap that are not worth clearing
 class Deadlines(Generic[Key]):
     """A heap whose outdated entries are cleared before they are the most of it.
 
-    So it never has more than twice as many entries as keys, and FEW, however often
-    deadlines change behind one that is far away.
+    So it never has more than twice as many entries as keys, and FEW, however often deadlines change
+    behind one that is far away. heap: nothing is due before the time of the first entry.
     """
 
     def __init__(self) -> None:
         self._due: dict[Key, tuple[int, int, Key]] = {}  # the entry that counts
-        self._heap: list[tuple[int, int, Key]] = []
+        self.heap: list[tuple[int, int, Key]] = []
         self._entries = 0  # made so far: of two at one time the older entry is first
 
     def __getstate__(self) -> dict[str, Any]:
         """Its fields without outdated entries, of which there are more or less by who has asked."""
-        return {**vars(self), "_heap": sorted(self._due.values())}
+        return {**vars(self), "heap": sorted(self._due.values())}
 
     def __len__(self) -> int:
         return len(self._due)
@@ -40,23 +40,23 @@ class Deadlines(Generic[Key]):
         if when is None:
             self._due.pop(key, None)
             if not self._due:  # nobody may ask for the first one any more
-                self._heap.clear()
+                self.heap.clear()
             return
         self._entries += 1
         entry = self._due[key] = when, self._entries, key
-        heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._due) + FEW:
-            self._heap = list(self._due.values())
-            heapq.heapify(self._heap)
+        heapq.heappush(self.heap, entry)
+        if len(self.heap) > 2 * len(self._due) + FEW:
+            self.heap = list(self._due.values())
+            heapq.heapify(self.heap)
 
     def clear(self) -> None:
         """No key is due any more."""
         self._due.clear()
-        self._heap.clear()
+        self.heap.clear()
 
     def first(self) -> int | None:
         """The earliest time at which a key is due."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             entry = heap[0]
             if self._due.get(entry[2]) == entry:
@@ -66,11 +66,11 @@ class Deadlines(Generic[Key]):
 
     def pop(self, now: int) -> Key | None:
         """Take out the key that is due first, if that is by now."""
-        if not self._heap or self._heap[0][0] > now:
+        if not self.heap or self.heap[0][0] > now:
             return None  # outdated entries are at no later times
         first = self.first()
         if first is None or first > now:
             return None
-        key = heapq.heappop(self._heap)[2]
+        key = heapq.heappop(self.heap)[2]
         del self._due[key]
         return key

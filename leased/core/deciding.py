@@ -34,14 +34,6 @@ class Deciding:
         self.leasing = leasing
         self.turns = turns
 
-    def next_deadline(self) -> int | None:
-        times = (self.waiters.wakes.first(), self.rules.grace_until)
-        return min((time for time in times if time), default=None)
-
-    def pass_grace(self) -> None:
-        if self.rules.grace_until and self.rules.now >= self.rules.grace_until:
-            self.rejoin()
-
     def prolong_grace(self) -> None:
         """Processes still connect again after the restart, and one that holds a lease may be
         missing."""
@@ -53,36 +45,42 @@ class Deciding:
     def rejoin(self) -> None:
         """The grace period after a restart is over, and leases are granted from now on."""
         self.rules.grace_until = 0
-        self.effects.changed |= self.rules.cohorts.mask(self.rules.devices)
+        self.effects.changed |= self.rules.all_mask
 
     def decide(self) -> None:
         """Separate holders, tell them who waits, and grant, on every device that has changed."""
-        effects, cohorts = self.effects, self.rules.cohorts
-        self.waiters.pass_wakes()
-        if cohorts.gangs_changed:
+        effects, rules, fitting = self.effects, self.rules, self.fitting
+        if rules.gangs_changed:
             self.waiters.mix()
-        for tenant in self.fitting.take_shrunk() if self.fitting.shrunk else ():
+        for tenant in fitting.take_shrunk() if fitting.shrunk else ():
             self.waiters.place_again(tenant)
-        again = 0  # devices where there may be more to grant
-        while effects.changed or again or self.fitting.affected:
-            for tenant in self.fitting.take_affected() if self.fitting.affected else ():
+        while effects.changed or fitting.affected:
+            for tenant in fitting.take_affected() if fitting.affected else ():
                 self._make_way(tenant)
+            if fitting.turned:
+                turned, fitting.turned = fitting.turned, 0
+                self.waiters.heed_again(t for t in rules.tenants.values() if t.mask & turned)
+            if effects.unsettled:
+                effects.unsettled = False
+                self._settle()
             changed, effects.changed = effects.changed, 0
-            mask, again = cohorts.reached(changed | again), 0
-            unsettled, effects.unsettled = effects.unsettled, False
-            if unsettled:
-                changed = mask
-                for device in self.rules.devices.values():
-                    self.leasing.stages.separate(device)
+            reached = rules.reached(changed) if rules.in_line else changed
             # This comes before the grants, which need to know when devices will be free.
-            every = unsettled or changed & self.rules.drained_mask != 0
-            self.leasing.contention.tell(cohorts.to_tell(changed, every))
-            if self.rules.grace_until:
-                continue
-            found = self.turns.next(mask)
+            moved, effects.moved = effects.moved & reached, effects.moved & ~reached
+            self.leasing.contention.tell(reached if moved else changed, moved)
+            waits = rules.in_line and not rules.grace_until
+            found = self.turns.next(reached) if waits else None
             if found is not None:
                 self.leasing.grant(*found)
-                again = mask
+                effects.changed |= changed
+
+    def _settle(self) -> None:
+        """Devices are used in another way than before."""
+        for device in self.rules.devices.values():
+            self.leasing.stages.separate(device)
+        for tenant in self.rules.tenants.values():
+            if tenant.lease and not tenant.lease.revoked and not tenant.lease.contended:
+                self.leasing.contention.limit(tenant)
 
     def _make_way(self, tenant: Tenant) -> None:
         """Revoke a tenant that was granted in the hope of room that it cannot have after all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leased.core.gauge import WorkPart
+from leased.usage.gauge import WorkPart
 
 
 @dataclass(frozen=True)

@@ -10,30 +10,32 @@ from leased.core.actions import Action, Contend, Grant
 
 class Effects:
     """changed: the devices to decide about, as bits. unsettled: devices are used in another way, so
-    holders may have to be separated. A device is stirred where memory may have to move now."""
+    holders may have to be separated. moved: devices, as bits, where memory is elsewhere than when
+    their holders were last told, so a handoff may cost less. A device is stirred where memory may
+    have to move now."""
 
     def __init__(self) -> None:
         self.changed = 0
         self.unsettled = False
+        self.moved = 0
         self.actions: list[Action] = []
         self.granted: dict[int, int] = {}  # by tenant: its Grant's place in actions
-        self._stirred: dict[str, None] = {}
-
-    def begin(self) -> None:
-        self.actions, self.granted = [], {}
+        self.stirred: dict[str, None] = {}
 
     def stir(self, *uuids: str) -> None:
-        self._stirred.update(dict.fromkeys(uuids))
+        self.stirred.update(dict.fromkeys(uuids))
 
     def take_stirred(self) -> Iterable[str]:
         """Devices that were stirred since this was last asked, in that order."""
-        stirred, self._stirred = self._stirred, {}
+        stirred, self.stirred = self.stirred, {}
         return stirred
 
     def do(self, action: Action) -> None:
-        if isinstance(action, Grant):
-            self.granted[action.tenant] = len(self.actions)
         self.actions.append(action)
+
+    def grant(self, grant: Grant) -> None:
+        self.granted[grant.tenant] = len(self.actions)
+        self.actions.append(grant)
 
     def contend(self, contend: Contend) -> None:
         """Tell a holder that another tenant waits; if it is granted in this event, its grant

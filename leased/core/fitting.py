@@ -10,7 +10,8 @@ from leased.core.state import Device, Tenant
 
 class Fitting:
     """affected: tenants that may have room now and had none, or the reverse. shrunk: waiters that
-    have less memory on a device than before."""
+    have less memory on a device than before. turned: devices, as bits, where all memory fits now
+    and did not, or the reverse."""
 
     def __init__(self, rules: Rules, effects: Effects):
         self.rules = rules
@@ -18,13 +19,15 @@ class Fitting:
         self.calms: Deadlines[str] = Deadlines()  # when memory will have fitted for long enough
         self.affected: set[int] = set()
         self.shrunk: set[int] = set()
+        self.turned = 0
         for device in rules.devices.values():
-            device.residency.staying.affected = self.affected
+            device.residency.affected = self.affected
             device.residency.shrunk = self.shrunk
 
     def refit(self, device: Device) -> None:
         """The device's memory has changed: all of it may fit now, or not fit any more."""
-        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+        self.effects.moved |= device.bit
+        self.effects.changed |= device.bit
         self.effects.stir(device.uuid)
         if not device.residency.fits():
             self.calms.put(device.uuid, None)
@@ -42,9 +45,8 @@ class Fitting:
             self._use_otherwise(device)
 
     def _use_otherwise(self, device: Device) -> None:
-        self.rules.cohorts.changed()
-        self.rules.charges.slice_again(self.rules.now)
-        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+        self.turned |= device.bit
+        self.effects.changed |= device.bit
         self.effects.unsettled = True
 
     def take_shrunk(self) -> list[Tenant]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from leased.core.actions import Leave, Preload
 from leased.core.effects import Effects
 from leased.core.fitting import Fitting
-from leased.core.line import Place
 from leased.core.moves import Moves
 from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
 from leased.core.tenant_events import LeftUncopied, MemoryChanged
+from leased.memory.share import Place
 
 NOTHING = 0, 0  # bytes in, bytes of others out
 
@@ -64,7 +64,7 @@ class Memory:
         self.fitting.refit(device)
 
     def freeze(self, tenant: Tenant, frozen: bool) -> None:
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             device.residency.freeze(tenant.id, frozen)
             self.moves.watch(tenant.id, device)
             self.fitting.refit(device)
@@ -101,6 +101,7 @@ class Memory:
 
     def rest(self, tenant: Tenant) -> None:
         leaves = tenant.swaps or len(self.moves.leavers) > 0
+        self.effects.moved |= tenant.mask if tenant.swaps else 0
         for residency, _ in self.rules.parts_of(tenant):
             residency.rest(tenant.id)
             if leaves:
@@ -119,7 +120,7 @@ class Memory:
         """Tell the tenant to evict all its memory, unless it cannot act."""
         if tenant.frozen:
             return
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             tenant.usage[device.uuid].move(0, device.residency.leave(tenant.id))
             self.moves.watch(tenant.id, device)
             self.fitting.refit(device)
@@ -131,14 +132,14 @@ class Memory:
         """Once all its memory has left, or is known to stay, its next request can be served."""
         if not tenant.departs:
             return
-        devices = self.rules.devices_of(tenant)
+        devices = tenant.devices
         if not any(device.residency.leaving(tenant.id) for device in devices):
             tenant.departs = False
             self.fitting.affected.add(tenant.id)
 
     def unpark(self, tenant: Tenant) -> None:
         """Count the tenant's memory again, as it is not parked any more."""
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             device.residency.unpark(tenant.id)
             self.fitting.refit(device)
 
@@ -146,9 +147,10 @@ class Memory:
         """Tell the tenant to restore what there is free room for, before it requests a lease."""
         if tenant.departs or tenant.frozen or tenant.lease is not None or not tenant.swaps:
             return
-        for device in self.rules.devices_of(tenant):
+        for device in tenant.devices:
             size, _ = device.residency.preload(tenant.id, False)
             if size:
+                self.effects.moved |= device.bit
                 tenant.usage[device.uuid].move(size, 0)
                 self.effects.do(Preload(tenant.id, device.uuid, size))
 
@@ -162,7 +164,3 @@ class Memory:
             device.residency.stall(tenant.id)
             self.fitting.refit(device)
             self._see_off(tenant)
-
-    def next_deadline(self) -> int | None:
-        times = (self.fitting.calms.first(), self.moves.leavers.first())
-        return min((time for time in times if time is not None), default=None)

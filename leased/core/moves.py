@@ -10,7 +10,7 @@ from leased.core.actions import Evict, Preload, Restore
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
-from leased.core.state import Device, Tenant
+from leased.core.state import ALONE, Device, Tenant
 
 LOOK_AHEAD = 32  # waiters at the front of the line that may bring in what there is room for
 
@@ -46,19 +46,20 @@ class Moves:
 
     def bring_back(self, gone: Tenant) -> None:
         """Let holders that stay restore what the holder that has gone had displaced."""
-        cohorts = self.rules.cohorts
-        for cohort in cohorts.holders.alone(cohorts.of[gone.id].mask):
-            for tenant in (*cohort.calm.values(), *cohort.told.values()):
-                if tenant.id not in self.effects.granted:
-                    self._restore(tenant)
+        there = {t.id: t for device in gone.devices for t in device.holders.values()}
+        for tenant in there.values():
+            stays = tenant.lease is not None and not tenant.lease.revoked
+            if stays and tenant.heeds == ALONE and tenant.id not in self.effects.granted:
+                self._restore(tenant)
 
     def _restore(self, tenant: Tenant) -> None:
         parts = self.rules.parts_of(tenant)
         if tenant.lease is None or not any(device.missing(tenant.id) for device, _ in parts):
             return
-        prefetch, devices = {}, self.rules.devices_of(tenant)
-        for device in devices:
+        prefetch: dict[str, int] = {}
+        for device in tenant.devices:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
+            self.effects.moved |= device.bit
             self.effects.stir(device.uuid)
             tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
         quantum = self.rules.quantum(tenant)
@@ -68,7 +69,7 @@ class Moves:
         """At the end of an event, tell tenants what to restore and what to evict."""
         for uuid in self.effects.take_stirred():
             device = self.rules.devices[uuid]
-            if device.holders and device.residency.order.lacking and not device.fits:
+            if device.holders and device.residency.swappers and not device.fits:
                 self._preload(device)
             if device.residency.lost:
                 self._evict(uuid, device)
@@ -78,16 +79,22 @@ class Moves:
         residency = device.residency
         if device.restoring:
             return  # the link is busy
-        cohorts = self.rules.cohorts
-        first = cohorts.first_on(cohorts.bit[device.uuid])
-        for tenant in residency.order.lacking_among(LOOK_AHEAD):
+        first = self.rules.first_on(device)
+        for tenant in self._lacking(device):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:
                 break
             bytes_in, bytes_out = residency.preload(tenant, comes_next)
             if bytes_in:
+                self.effects.moved |= device.bit
                 self.rules.tenants[tenant].usage[device.uuid].move(bytes_in, bytes_out)
                 self.effects.do(Preload(tenant, device.uuid, bytes_in))
+
+    def _lacking(self, device: Device) -> list[int]:
+        """Of the waiters at the front that swap, those of whose memory some is not there."""
+        swappers = device.residency.swappers
+        waiting = [tenant.id for _, tenant in device.line if tenant.id in swappers]
+        return [tenant for tenant in waiting[:LOOK_AHEAD] if swappers[tenant].lacks]
 
     def _evict(self, uuid: str, device: Device) -> None:
         """Tell tenants that swap what they have lost to others."""

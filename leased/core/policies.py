@@ -21,13 +21,10 @@ class Policies:
         self.of_device = dict.fromkeys(bits, default.name)
         self.chosen = dict(self.of_device)
         self._masks: list[int] = []  # devices of each, where there are several
+        self.prompt = default.prompt  # some must know at once what holders have had
 
     def of(self, tenant: Spec) -> Policy:
         return self.in_use[self.of_device[tenant.gang[0]]]
-
-    def prompt(self) -> bool:
-        """Some of them must know at once what holders have had; see Policy.prompt."""
-        return any(policy.prompt for policy in self.in_use.values())
 
     def on(self, device: str) -> Policy:
         return self.in_use[self.of_device[device]]
@@ -55,17 +52,17 @@ class Policies:
         for device, name in self.of_device.items():
             masks[name] |= self._bits[device]
         self._masks = list(masks.values()) if len(masks) > 1 else []
+        self.prompt = any(policy.prompt for policy in self.in_use.values())
 
     def _known(self, name: str) -> Policy:
         if name not in self.in_use:
             self.in_use[name] = self.make(name)
+            self.prompt |= self.in_use[name].prompt
         return self.in_use[name]
 
     def mixed(self, connected: Callable[[int], int]) -> int:
-        """Devices that others of another policy are connected with."""
-        found, left = 0, 0
-        for mask in self._masks:
-            left |= mask
+        """Devices that gangs connect with others of another policy."""
+        found, left = 0, sum(self._masks)
         while left:
             reached = connected(left & -left)
             left &= ~reached

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from leased.core.deadlines import Deadlines
-from leased.core.handoff_times import bucket_of
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
-from leased.core.state import FOREVER, Device, Lease, Tenant
+from leased.core.state import Device, Lease, Tenant
+from leased.usage.handoff_times import bucket_of
 
 RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
 
@@ -22,8 +22,7 @@ class Quanta:
         lease.restoring = False
         self.count_handoffs(lease)
         lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS)
-        if lease.contended and not lease.revoked:
-            self.plan_end(tenant, lease)
+        self.plan_again(tenant, lease)
 
     def count_handoffs(self, lease: Lease) -> None:
         """The holder can begin to work, so the handoffs to it are over."""
@@ -37,38 +36,37 @@ class Quanta:
     def go_on(self, tenant: Tenant, lease: Lease) -> None:
         """The holder has restored some of its memory."""
         lease.moved_at = self.rules.now
-        if lease.contended and not lease.revoked:
-            self.plan_end(tenant, lease)
+        self.plan_again(tenant, lease)
 
     def plan_ends(self, device: Device) -> None:
         """The lengths of quanta have changed on this device."""
         for holder in device.holders.values():
-            if holder.lease is not None and holder.lease.contended and not holder.lease.revoked:
-                self.plan_end(holder, holder.lease)
+            if holder.lease is not None:
+                self.plan_again(holder, holder.lease)
+
+    def plan_again(self, holder: Tenant, lease: Lease) -> None:
+        """The lease may end at another time, if it has an end."""
+        if lease.contended and not lease.revoked:
+            self.plan_end(holder, lease)
 
     def quantum(self, holder: Tenant, lease: Lease) -> int:
         """The holder's quantum for the waiter that it was told of."""
         rules = self.rules
         waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
-        rules.charges.tell(holder, rules.now)
-        if waiter is not None:
-            rules.charges.tell(waiter, rules.now)
+        if rules.charges.on:
+            rules.charges.charge(holder, rules.now)
+            if waiter is not None:
+                rules.charges.charge(waiter, rules.now)
         return rules.quantum(holder, lease.cost_ns, waiter)
 
     def plan_end(self, holder: Tenant, lease: Lease) -> None:
         """A contended lease ends with its quantum, however much of it is over, or sooner where
         its memory does not come back."""
-        quantum = self.quantum(holder, lease)
-        end = lease.since + quantum - lease.paid_ns
+        end = lease.since + self.quantum(holder, lease) - lease.paid_ns
         if lease.restoring:
             end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
-        self.set_due(holder, min(max(end, self.rules.now), lease.until))
+        self.set_due(holder, lease, min(max(end, self.rules.now), lease.until))
 
-    def set_due(self, tenant: Tenant, when: int | None) -> None:
-        lease = tenant.lease
-        assert lease is not None
+    def set_due(self, tenant: Tenant, lease: Lease, when: int | None) -> None:
         lease.due = when
         self.dues.put(tenant.id, when)
-        if not lease.revoked and lease.until == FOREVER:
-            cohorts = self.rules.cohorts
-            cohorts.holders.ends.put(tenant.id, cohorts.of[tenant.id], when)

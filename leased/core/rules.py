@@ -5,19 +5,16 @@ To ask changes nothing. This is also what a policy may look at (View in leased/c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from leased.core.charges import Charges
-from leased.core.clock import Clock
-from leased.core.cohort import ALONE, SHARE, Cohort, compatible
-from leased.core.cohorts import Cohorts
-from leased.core.meter import Meter
 from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
-from leased.core.residency import Residency
 from leased.core.shares import Shares
-from leased.core.state import Device, Tenant
-from leased.core.whereabouts import Part, Whereabouts, handoff_ns
+from leased.core.state import ALONE, FREE, SHARE, Device, Tenant
+from leased.memory.clock import Clock
+from leased.memory.residency import Part, Residency, Whereabouts, handoff_ns
+from leased.usage.lease_clock import LeaseClock
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
@@ -40,32 +37,38 @@ class Rules:
         grace_until: int,
     ):
         self.clock = Clock(now)
+        self.now = now
         self.where = Whereabouts()
         self.devices = {
-            uuid: Device(uuid, self._residency(uuid, size), Meter(now))
-            for uuid, size in devices.items()
+            uuid: Device(uuid, 1 << n, self._residency(uuid, size), LeaseClock(now))
+            for n, (uuid, size) in enumerate(devices.items())
         }
         self.tenants: dict[int, Tenant] = {}
-        self.cohorts = Cohorts(self.devices)
-        self.policies = Policies(make_policy, self.cohorts.bit)
+        self.policies = Policies(make_policy, {u: d.bit for u, d in self.devices.items()})
         self.shares = Shares()
-        self.charges = Charges(self.devices, now, self.policies, self.sliced)
+        self.charges = Charges(self.devices, self.policies)
+        self._single = {device.bit: (device,) for device in self.devices.values()}
+        self.all_mask = (1 << len(self.devices)) - 1
+        # Devices with holders that heed locks, and with those that run beside no other of these.
+        self.locked_mask = self.alone_mask = 0
         self.drained_mask = 0
-        self.forced_mask = 0  # devices on which the site forces a quantum
         # Devices of tenants whose work the GPU's own time slices cannot divide.
         self.uncontrolled_mask = 0
         self.controls_changed = False
+        self.gangs_changed = False  # other devices may be connected than when this was last False
         self.mixed_mask = 0  # devices on which orders of several policies would meet
+        self.free: dict[int, Tenant] = {}  # in the line, but held up by nobody
+        self.in_line = 0  # how many are in the line
         self.drain_ns = drain_ns
         self.grace_until = grace_until
         self.grace_most = grace_until + GRACE_MORE_NS
 
     def _residency(self, uuid: str, size: int) -> Residency:
-        return Residency(size, clock=self.clock, uuid=uuid, where=self.where)
+        return Residency(size, uuid, self.clock, self.where)
 
-    @property
-    def now(self) -> int:
-        return self.clock.now
+    def limit_drains(self, drain_ns: int) -> None:
+        """A holder that is revoked from now on must release within so long."""
+        self.drain_ns = drain_ns
 
     @property
     def queue(self) -> list[int]:
@@ -74,20 +77,49 @@ class Rules:
         waiting.sort(key=lambda t: (t.place is None, t.place or t.arrival))
         return [tenant.id for tenant in waiting]
 
-    def devices_of(self, tenant: Tenant) -> tuple[Device, ...]:
-        return self.cohorts.of[tenant.id].devices
+    def mask(self, gang: Iterable[str]) -> int:
+        """These devices as bits of a number."""
+        mask = 0
+        for uuid in gang:
+            mask |= self.devices[uuid].bit
+        return mask
+
+    def on(self, mask: int) -> Sequence[Device]:
+        """The devices of the mask."""
+        single = self._single.get(mask)
+        return single or [device for device in self.devices.values() if device.bit & mask]
+
+    def reached(self, mask: int) -> int:
+        """These devices, and those that waiters for one of them want too: a waiter that cannot
+        run yet keeps others from all of its devices, and its handoff may cost less now."""
+        reached = mask
+        for device in self.on(mask) if mask != self.all_mask else ():
+            for _, waiter in device.line:
+                reached |= waiter.mask
+        return reached
+
+    def connected(self, mask: int) -> int:
+        """These devices and all that gangs connect with them, one after the other."""
+        masks = {tenant.mask for tenant in self.tenants.values()}
+        before = 0
+        while mask != before:
+            before = mask
+            for gang in masks:
+                if gang & mask:
+                    mask |= gang
+        return mask
 
     def parts_of(self, tenant: Spec) -> Collection[Part]:
         """What the tenant has on the devices of its gang, and something of it where others have
         more than there is room for. On its other devices it has nothing, and nothing moves."""
-        parts = self.where.of.get(tenant.id, NOWHERE)
+        where = self.where
+        parts = where.of.get(tenant.id, NOWHERE)
         known = self.tenants.get(tenant.id)
         if known is not None and known.wider:  # it may have some on devices of its next lease
             parts = {uuid: part for uuid, part in parts.items() if uuid in known.gang}
-        full = sorted(self.where.full.intersection(tenant.gang)) if self.where.full else ()
-        others = [uuid for uuid in full if uuid not in parts]
-        if not others:
+        if not where.full:
             return parts.values()
+        others = [u for u in sorted(where.full.intersection(tenant.gang)) if u not in parts]
         return [*parts.values(), *(self.devices[u].residency.part_of(tenant.id) for u in others)]
 
     def holders(self, device: str) -> list[Tenant]:
@@ -95,43 +127,79 @@ class Rules:
         held = self.devices[device].holders.values()
         return sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
 
-    def drain_changed(self) -> None:
-        """The site has drained a device, or resumed it."""
-        self.drained_mask = self.cohorts.mask(u for u, d in self.devices.items() if d.drained)
+    def waiting(self, device: Device) -> list[Tenant]:
+        """Who waits for the device, as they came."""
+        found = [t for t in self.tenants.values() if t.waiting and t.mask & device.bit]
+        return sorted(found, key=lambda tenant: tenant.arrival)
 
-    def quantum_changed(self) -> None:
-        """The site forces a quantum on a device, or does not any more."""
-        forced = [u for u, device in self.devices.items() if device.quantum_ns is not None]
-        self.forced_mask = self.cohorts.mask(forced)
+    def first_on(self, device: Device) -> Tenant | None:
+        """The first in the line for the device."""
+        places = list(device.line[:1])
+        places += [(t.place, t) for t in self.free.values() if t.place and t.mask & device.bit]
+        return min(places)[1] if places else None
 
-    def mix(self) -> int:
-        """Gangs or policies have changed. Returns the devices whose waiters have another order
-        now: by the policy instead of who came first, or the other way round."""
-        before, self.mixed_mask = self.mixed_mask, self.policies.mixed(self.cohorts.connected)
-        self.cohorts.gangs_changed = False
-        return before ^ self.mixed_mask
+    # -- what tenants heed ----------------------------------------------------------
+
+    def join(self, tenant: Tenant) -> None:
+        """The tenant has this gang from now on."""
+        tenant.devices = tuple([self.devices[uuid] for uuid in tenant.gang])
+        tenant.mask = self.mask(tenant.gang)
+        tenant.heeds = self.heeds(tenant)
+        self.gangs_changed |= len(tenant.gang) > 1
+
+    def heeds(self, tenant: Tenant) -> int:
+        """What it is to heed now."""
+        lock = self.lock_of(tenant)
+        if lock == "off":
+            return FREE
+        shares = lock == "auto" and self.may_share(tenant)
+        return SHARE if shares and all(device.fits for device in tenant.devices) else ALONE
+
+    def hold(self, tenant: Tenant) -> None:
+        """The tenant holds its gang from now on."""
+        now = self.now
+        for device in tenant.devices:
+            device.begin(tenant, now)
+        self.locked_mask |= tenant.mask if tenant.heeds else 0
+        self.alone_mask |= tenant.mask if tenant.heeds == ALONE else 0
+
+    def end(self, tenant: Tenant, given_up_at: int) -> None:
+        """The tenant does not hold it any more. Others could have had it since `given_up_at`."""
+        now = self.now
+        for device in tenant.devices:
+            device.end(tenant, now, given_up_at)
+        self.count_holders(tenant.devices)
+
+    def count_holders(self, devices: Iterable[Device]) -> None:
+        """Other tenants hold these devices than before, or heed something else."""
+        for device in devices:
+            if not device.clock.locked:
+                self.locked_mask &= ~device.bit
+            if not device.clock.alone:
+                self.alone_mask &= ~device.bit
+
+    def taken(self, heeds: int) -> int:
+        """Devices that are not free for tenants that heed this."""
+        if heeds == ALONE:
+            return self.locked_mask
+        return self.alone_mask if heeds == SHARE else 0
 
     def lock_of(self, tenant: Tenant) -> str:
         """The lock mode that counts: the site's for one of its devices, else the tenant's."""
-        return self.cohorts.lock_of(self.cohorts.of[tenant.id])
+        lock = tenant.lock
+        for device in tenant.devices:
+            if device.lock is not None:
+                lock = device.lock
+                break
+        return "auto" if tenant.swaps and lock == "off" else lock
 
     def can_share(self, tenant: Tenant) -> bool:
-        return self.cohorts.of[tenant.id].heeds != ALONE
+        return tenant.heeds != ALONE
 
     def may_share(self, tenant: Tenant) -> bool:
         """Whether it may run side by side with others, if its lock and all memory allow that. One
         with a share may where time slices of the GPU can keep it."""
-        gang = self.cohorts.mask(tenant.gang)
-        return not tenant.has_share or not gang & self.uncontrolled_mask
-
-    def asks(self, tenant: Tenant) -> None:
-        """The tenant asks for leases from now on."""
-        if not tenant.has_asked:
-            tenant.has_asked = self.controls_changed = True
-
-    def sliced(self, tenant: Tenant) -> bool:
-        """The GPU's own time slices keep its share now."""
-        return tenant.has_share and self.cohorts.of[tenant.id].heeds == SHARE
+        return not tenant.has_share or not tenant.mask & self.uncontrolled_mask
 
     def uncontrolled(self, device: str) -> list[Tenant]:
         """Tenants of the device that ask for leases and whose work time slices cannot divide."""
@@ -140,13 +208,14 @@ class Rules:
 
     def compatible(self, one: Tenant, other: Tenant) -> bool:
         """May both hold a lease on the same device at once?"""
-        return compatible(self.cohorts.of[one.id], self.cohorts.of[other.id])
+        return FREE in (one.heeds, other.heeds) or one.heeds == other.heeds == SHARE
 
     def in_the_way(self, tenant: Tenant) -> Iterator[Tenant]:
-        """Holders that must release before this tenant can have its gang."""
-        for cohort in self.cohorts.holders.against(self.cohorts.of[tenant.id]):
-            for other in cohort.holding.values():
-                if other is not tenant:
+        """Holders that must release before this tenant can have its gang. A gang that is in the
+        way on several devices comes for each of them."""
+        for device in tenant.devices if tenant.mask & self.taken(tenant.heeds) else ():
+            for other in device.holders.values():
+                if other is not tenant and not self.compatible(tenant, other):
                     yield other
 
     def is_free(self, tenant: Tenant) -> bool:
@@ -155,7 +224,7 @@ class Rules:
 
     def drained(self, tenant: Tenant) -> bool:
         """The site has drained one of its devices."""
-        return self.drained_mask & self.cohorts.of[tenant.id].mask != 0
+        return self.drained_mask & tenant.mask != 0
 
     def crowded_out(self, tenant: Tenant) -> bool:
         """It swaps, so that all its memory must be there, and what others have and cannot be
@@ -168,8 +237,9 @@ class Rules:
         """It may not have its gang, or could not use it."""
         suspended = tenant.parked is not None and tenant.parked.suspended
         away = tenant.frozen or suspended or tenant.departs
-        waits = tenant.barred or tenant.id in self.shares.waiting
-        return away or waits or self.drained(tenant) or self.crowded_out(tenant)
+        waits = tenant.barred_until is not None or tenant.id in self.shares.waiting
+        drained = tenant.mask & self.drained_mask != 0
+        return away or waits or drained or (tenant.swaps and self.crowded_out(tenant))
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""
@@ -183,31 +253,14 @@ class Rules:
 
     def costs_less(self, tenant: Tenant, ns: float) -> bool:
         """Its handoff does."""
-        return self.where_dear(tenant, ns) is None
-
-    def where_dear(self, tenant: Tenant, ns: float) -> str | None:
-        """A device on which its handoff costs so much; None: it costs less."""
-        if ns <= 0:
-            return tenant.gang[0]
-        for part in self.parts_of(tenant):
-            if handoff_ns((part,)) >= ns:
-                return part[0].uuid
-        return None
-
-    def cheaper(self, cohort: Cohort) -> bool:
-        """The handoff for which its holders were told costs less now, by enough to be news."""
-        waiter, ns = cohort.waiter, cohort.most_cost / 2
-        if waiter is None:
-            return False
-        dear = cohort.dear  # where it was dear it most often still is
-        if dear is None or self.devices[dear].residency.handoff_ns(waiter.id) < ns:
-            cohort.dear = self.where_dear(waiter, ns)
-        return cohort.dear is None
+        return handoff_ns(self.parts_of(tenant)) < ns
 
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
-        """How long it may hold its gang while somebody waits whose handoff takes so long. What
-        both have had must be charged."""
-        policy = self.policies.of(tenant)
+        """How long it may hold its gang while somebody waits whose handoff takes so long. The
+        handoff to itself must have been worth it too. What both have had must be charged."""
+        policy, lease = self.policies.of(tenant), tenant.lease
+        if lease is not None and lease.moves_ns > handoff_ns:
+            handoff_ns = lease.moves_ns
         floor = self.floor_ns(handoff_ns)
         if waiter is not None and policy.preempts(self, waiter, tenant):
             return max(BACKFILL_NS, floor)
@@ -219,7 +272,10 @@ class Rules:
 
     def asked_ns(self, tenant: Tenant) -> int:
         """The quantum that the site or the tenant wants for it."""
-        return self._forced_quantum(tenant) or tenant.quantum_ns
+        for device in tenant.devices:
+            if device.quantum_ns is not None:
+                return device.quantum_ns
+        return tenant.quantum_ns
 
     # -- what a policy asks ----------------------------------------------------------
 
@@ -233,10 +289,3 @@ class Rules:
 
     def competitors(self, tenant: Spec) -> int:
         return self.charges.competitors(tenant)
-
-    def _forced_quantum(self, tenant: Tenant) -> int | None:
-        for uuid in tenant.gang if self.cohorts.of[tenant.id].mask & self.forced_mask else ():
-            forced = self.devices[uuid].quantum_ns
-            if forced is not None:
-                return forced
-        return None

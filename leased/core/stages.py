@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leased.core.actions import Forfeit, Overrun, PassedOver, Revoke
-from leased.core.cohort import FREE, SHARE
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
@@ -34,9 +33,7 @@ class Stages:
         assert lease is not None
         drain_ns = self.rules.drain_ns
         lease.revoked, lease.revoked_at = True, self.rules.now
-        cohorts = self.rules.cohorts
-        cohorts.holders.revoke(tenant, cohorts.of[tenant.id])
-        self.quanta.set_due(tenant, self.rules.now + drain_ns)
+        self.quanta.set_due(tenant, lease, self.rules.now + drain_ns)
         self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
 
     def pass_over(self, holder: Tenant) -> None:
@@ -59,13 +56,11 @@ class Stages:
         if not lease.revoked:
             self.revoke(tenant)
         elif tenant.parked and not self._is_awaited(tenant):
-            self.quanta.set_due(tenant, self.rules.now + self.rules.drain_ns)
+            self.quanta.set_due(tenant, lease, self.rules.now + self.rules.drain_ns)
         elif lease.overrun_at is None:
-            cohort = self.rules.cohorts.of[tenant.id]
-            self.effects.changed |= cohort.mask
-            self.rules.cohorts.holders.overrun(tenant, cohort)
+            self.effects.changed |= tenant.mask
             lease.overrun_at = lease.due
-            self.quanta.set_due(tenant, self.rules.now + self.rules.drain_ns)
+            self.quanta.set_due(tenant, lease, self.rules.now + self.rules.drain_ns)
             for uuid in tenant.gang:
                 tenant.usage[uuid].overruns += 1
             self.effects.do(Overrun(tenant.id, lease.epoch))
@@ -76,24 +71,17 @@ class Stages:
 
     def _is_awaited(self, holder: Tenant) -> bool:
         """Somebody waits for what it holds. Who is parked and hinders nobody may take its time."""
-        cohorts = self.rules.cohorts
-        cohort = cohorts.of[holder.id]
-        waits = any(c.heeds != FREE for c in cohorts.in_line(cohort.mask))
-        return waits or cohort.mask & self.rules.drained_mask != 0
+        waits = any(device.line for device in holder.devices)
+        return waits or holder.mask & self.rules.drained_mask != 0
 
     # -- side by side --------------------------------------------------------------
 
     def separate(self, device: Device) -> None:
         """Holders that may no longer run side by side: the first stays, the others go."""
-        cohorts = self.rules.cohorts
-        bit = cohorts.bit[device.uuid]
-        if not bit & cohorts.holders.taken(SHARE):  # nobody has it alone
+        held = [t for t in device.holders.values() if t.heeds and t.lease and not t.lease.revoked]
+        if not device.clock.alone or len(held) < 2:  # or nobody has it alone
             return
-        of = cohorts.holders.locked(bit)
-        there = [t for cohort in of for t in (*cohort.calm.values(), *cohort.told.values())]
-        if len(there) < 2:
-            return
-        there.sort(key=lambda t: t.lease.epoch if t.lease else 0)
+        there = sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
         stays = there[0]
         all_share = self.rules.can_share(stays)
         for tenant in there[1:]:

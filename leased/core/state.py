@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.core.gauge import Gauge, Reading
-from leased.core.handoff_times import HandoffTimes
-from leased.core.line import Place
-from leased.core.meter import Meter
-from leased.core.residency import Residency
-from leased.core.usage import Usage
+from leased.memory.residency import Residency
+from leased.memory.share import Place
+from leased.usage.gauge import Gauge, Reading
+from leased.usage.handoff_times import HandoffTimes
+from leased.usage.lease_clock import LeaseClock
+from leased.usage.usage import Usage
 
 FOREVER = 1 << 63
+# What a tenant heeds. Two may hold one device at once if either is FREE or both SHARE.
+FREE, SHARE, ALONE = range(3)
 FIRST_CALM_NS = 1_000_000_000
 MOST_CALM_NS = 64_000_000_000
 CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
 
 
-@dataclass
+@dataclass(slots=True)
 class Lease:
     """A granted lease. since: start of its quantum. due: when its next stage begins.
 
@@ -37,6 +39,7 @@ class Lease:
     revoked_at: int = 0
     overrun_at: int | None = None  # when it should have released
     due: int | None = None
+    moves_ns: int = 0  # how long moving memory took, or takes, when it was granted
     # While contended: the first who waits for it and what its handoff costs; debt taken off this
     # quantum; when it must be gone for those whom it must not hold up.
     waiter: int | None = None
@@ -68,8 +71,10 @@ class Parking:
     before: Parking | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Tenant:
+    """devices: of its gang, in that order; mask: the same, as bits. heeds: FREE, SHARE or ALONE."""
+
     id: int
     gang: tuple[str, ...]
     lock: str
@@ -78,10 +83,14 @@ class Tenant:
     request: float = 0.0
     limit: float = 1.0
     job: str = ""  # as squeue shows it
+    devices: tuple[Device, ...] = ()
+    mask: int = 0
+    heeds: int = ALONE
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
     order: int = 0  # what its policy last said of its place
     place: Place | None = None  # among those who wait and could run
+    late: int | None = None  # until then the gap before it is open once more
     barred_until: int | None = None  # it waits, and its policy lets it have its devices then
     waiting: bool = False
     controlled: bool = False  # time slices of the GPU can divide its work from that of others
@@ -151,18 +160,20 @@ class Tenant:
             if holds:
                 device = devices[uuid]
                 before = self.read[uuid]
-                each, shared = device.meter.reading(now, len(device.holders))
-                read[uuid] = each, shared, now
+                read[uuid] = each, shared, _ = device.clock.reading(now)
                 used.lease_ns += each - before[0]
                 used.shared_ns += shared - before[1]
         return read
 
 
-@dataclass
+@dataclass(eq=False)
 class Device:
+    """bit: of masks. line: those that wait for it, heed locks and could run, by their places."""
+
     uuid: str
+    bit: int
     residency: Residency
-    meter: Meter
+    clock: LeaseClock
     gauge: Gauge = field(default_factory=Gauge)
     lock: str | None = None
     quantum_ns: int | None = None
@@ -175,45 +186,40 @@ class Device:
     given_up_at: int = 0  # when that was revoked, or else released the device
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
-    waiters: dict[int, dict[int, Tenant]] = field(default_factory=dict)  # by cohort
+    line: list[tuple[Place, Tenant]] = field(default_factory=list)
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
-    @property
-    def queue(self) -> dict[int, Tenant]:
-        """Who waits, as they came. It is put together from the cohorts, as a gang of many devices
-        comes and goes far more often than anybody asks for all who wait for one of them."""
-        found = [tenant for of in self.waiters.values() for tenant in of.values()]
-        found.sort(key=lambda tenant: tenant.arrival)
-        return {tenant.id: tenant for tenant in found}
-
-    def metered(self, now: int) -> tuple[int, int]:
-        """What the device's meter shows at that time."""
-        return self.meter.reading(now, len(self.holders))
-
-    def reading(self, now: int) -> Reading:
-        """The same, with the time."""
-        return (*self.metered(now), now)
+    def first_against(self, holder: Tenant) -> tuple[Place, Tenant] | None:
+        """The first in the line that this holder, which is not FREE, is in the way of."""
+        entries = self.line
+        if holder.heeds == ALONE:
+            return entries[0] if entries else None
+        for entry in entries:
+            if entry[1].heeds == ALONE:
+                return entry
+        return None
 
     def begin(self, tenant: Tenant, now: int) -> None:
         """The tenant holds the device from now on."""
-        number, holders, meter = tenant.id, self.holders, self.meter
-        if meter.at != now:
-            meter.advance(now, len(holders))
-        shows = tenant.read[self.uuid] = meter.each, meter.shared, now
+        number, clock = tenant.id, self.clock
+        clock.advance(now)
+        clock.count(1, tenant.heeds)
+        shows = tenant.read[self.uuid] = clock.each, clock.shared, now
         self.gauge.begin(number, shows)
-        holders[number] = tenant
+        self.holders[number] = tenant
         self.last_holder = number
 
     def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
-        """The tenant does not hold the device any more, which was free for others then. The rest of
-        its time is the same for all its devices, so that is added up until somebody asks."""
-        number, holders, uuid = tenant.id, self.holders, self.uuid
-        each, shared = self.meter.advance(now, len(holders))
+        """The tenant does not hold the device any more, which was free for others then."""
+        number, uuid, clock = tenant.id, self.uuid, self.clock
+        clock.advance(now)
+        each, shared = clock.each, clock.shared
+        clock.count(-1, tenant.heeds)
         self.gauge.end(number, (each, shared, now))
         before, used = tenant.read[uuid], tenant.usage[uuid]
         used.lease_ns += each - before[0]
         used.shared_ns += shared - before[1]
-        del holders[number]
+        del self.holders[number]
         if self.restoring:
             self.restoring.discard(number)
         self.last_holder, self.given_up_at = number, given_up_at

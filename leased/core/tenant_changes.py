@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from leased.core.departures import Departures
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
@@ -10,12 +13,12 @@ from leased.core.policy_states import PolicyStates
 from leased.core.rules import Rules
 from leased.core.state import Tenant
 from leased.core.tenant_events import (
+    Adopted,
     Channels,
     Closed,
     Frozen,
     LeftUncopied,
     MemoryChanged,
-    OfTenant,
     Opened,
     Parked,
     PolicyRestored,
@@ -29,15 +32,12 @@ from leased.core.tenant_events import (
     UsageRestored,
     Widened,
 )
-from leased.core.usage import Usage
 from leased.core.waiters import Waiters
-
-# What was measured, counted or found out elsewhere.
-Found = Channels | SpeedMeasured | LeftUncopied | UsageRestored | StraySeen
+from leased.usage.usage import Usage
 
 
 class TenantChanges:
-    """Applies an event to its tenant."""
+    """A method for each event, as OF_TENANT says."""
 
     def __init__(
         self,
@@ -59,46 +59,6 @@ class TenantChanges:
         self.policy_states = policy_states
         self.departures = Departures(rules, memory, waiters, leasing.stages)
 
-    def apply(self, tenant: Tenant, event: OfTenant) -> None:
-        if isinstance(event, Requested):
-            self._request(tenant)
-        elif isinstance(event, Released):
-            self.leasing.release(tenant, event.epoch)
-        elif isinstance(event, MemoryChanged):
-            if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
-                self.quanta.go_on(tenant, tenant.lease)
-        elif isinstance(event, Restored):
-            self._restored(tenant, event.epoch)
-        elif isinstance(event, Frozen | Thawed):
-            self._freeze(tenant, isinstance(event, Frozen))
-        elif isinstance(event, Parked | Unparked):
-            self.departures.apply(tenant, event)
-        elif isinstance(event, Widened):
-            self._widen(tenant, event.gang)
-        elif isinstance(event, Closed):
-            self._close(tenant)
-        elif isinstance(event, Found):
-            self._count(tenant, event)
-        elif isinstance(event, PolicyRestored):
-            self.policy_states.restore(tenant, event)
-            self.waiters.place_again(tenant)
-        else:
-            self.leasing.adopt(tenant, event.epoch)
-
-    def _count(self, tenant: Tenant, event: Found) -> None:
-        if isinstance(event, Channels):
-            self.rules.controls_changed |= tenant.controlled != event.controlled
-            tenant.controlled = event.controlled
-        elif isinstance(event, UsageRestored):
-            tenant.usage[event.device] = Usage(**event.amounts)
-        elif isinstance(event, SpeedMeasured):
-            residency = self.rules.devices[event.device].residency
-            residency.learn_speed(tenant.id, event.bytes, event.ns)
-        elif isinstance(event, LeftUncopied):
-            self.memory.left_uncopied(tenant, event)
-        elif event.device in tenant.usage:
-            tenant.usage[event.device].strays += 1
-
     def open(self, event: Opened) -> None:
         """ValueError: the tenant is known already, or a device of its gang is not."""
         unknown = [uuid for uuid in event.gang if uuid not in self.rules.devices]
@@ -108,11 +68,11 @@ class TenantChanges:
         tenant.usage = {uuid: Usage() for uuid in event.gang}
         tenant.seen_at = self.rules.now
         self.rules.tenants[event.tenant] = tenant
+        self.rules.join(tenant)
         self.rules.policies.of(tenant).opened(tenant)
-        self.rules.cohorts.join(tenant, self.rules.may_share(tenant))
         self.rules.shares.join(tenant)
 
-    def _close(self, tenant: Tenant) -> None:
+    def close(self, tenant: Tenant, _: Closed) -> None:
         self.waiters.end(tenant)
         if tenant.lease is not None:
             self.leasing.end(tenant)
@@ -123,17 +83,17 @@ class TenantChanges:
             self.rules.devices[uuid].gauge.forget(tenant.id)
         del self.rules.tenants[tenant.id]
         self.rules.policies.of(tenant).closed(tenant.id)
-        self.rules.cohorts.leave(tenant)
+        self.rules.gangs_changed |= len(tenant.gang) > 1
         self.rules.shares.leave(tenant)
         self.rules.controls_changed |= tenant.has_asked
         self.memory.forget(tenant)
 
-    def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
+    def widen(self, tenant: Tenant, event: Widened) -> None:
         """The tenant needs more devices from its next lease on, so its present lease ends."""
-        for uuid in gang:
+        for uuid in event.gang:
             tenant.usage.setdefault(uuid, Usage())
         waits = tenant.waiting
-        tenant.wider = gang
+        tenant.wider = event.gang
         if tenant.lease is not None:
             if not tenant.lease.revoked:
                 self.stages.revoke(tenant)
@@ -141,26 +101,27 @@ class TenantChanges:
         self.waiters.end(tenant)
         self.leasing.take_wider(tenant)
         if waits:  # behind those who have waited for the new devices already
-            self._request(tenant)
+            self.request(tenant, Requested(tenant.id))
 
-    def _request(self, tenant: Tenant) -> None:
-        self.departures.requested(tenant)
+    def request(self, tenant: Tenant, _: Requested) -> None:
+        if tenant.parked is not None:
+            self.departures.requested(tenant)
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
-    def _restored(self, tenant: Tenant, epoch: int) -> None:
+    def restored(self, tenant: Tenant, event: Restored) -> None:
         lease = tenant.lease
-        if lease is not None and lease.epoch == epoch and lease.restoring:
+        if lease is not None and lease.epoch == event.epoch and lease.restoring:
             self.quanta.begin(tenant, lease)
             for uuid in tenant.gang:
                 self.rules.devices[uuid].restoring.discard(tenant.id)
             self.memory.restored(tenant)
-            self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
+            self.effects.changed |= tenant.mask
 
-    def _freeze(self, tenant: Tenant, frozen: bool) -> None:
+    def freeze(self, tenant: Tenant, event: Frozen | Thawed) -> None:
         """The tenant cannot act, or can again. The time in between is not added to its debt.
         Waiters that its memory kept out come before it, so that standing still earns no turn."""
-        tenant.frozen = frozen
+        tenant.frozen = frozen = isinstance(event, Frozen)
         for epoch in tenant.forfeited:
             tenant.forfeited[epoch] = None if frozen else self.rules.now
         self.memory.freeze(tenant, frozen)
@@ -170,6 +131,64 @@ class TenantChanges:
         lease = tenant.lease
         if frozen and lease is not None and (lease.revoked or lease.is_awaited):
             self.stages.pass_over(tenant)
+
+    def release(self, tenant: Tenant, event: Released) -> None:
+        self.leasing.release(tenant, event.epoch)
+
+    def adopt(self, tenant: Tenant, event: Adopted) -> None:
+        self.leasing.adopt(tenant, event.epoch)
+
+    def park(self, tenant: Tenant, event: Parked | Unparked) -> None:
+        self.departures.apply(tenant, event)
+
+    def remember(self, tenant: Tenant, event: PolicyRestored) -> None:
+        self.policy_states.restore(tenant, event)
+        self.waiters.place_again(tenant)
+
+    # -- what was measured, counted or found out elsewhere ------------------------------
+
+    def change_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
+        if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
+            self.quanta.go_on(tenant, tenant.lease)
+
+    def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
+        self.memory.left_uncopied(tenant, event)
+
+    def learn_speed(self, tenant: Tenant, event: SpeedMeasured) -> None:
+        residency = self.rules.devices[event.device].residency
+        residency.learn_speed(tenant.id, event.bytes, event.ns)
+
+    def restore_usage(self, tenant: Tenant, event: UsageRestored) -> None:
+        tenant.usage[event.device] = Usage(**event.amounts)
+
+    def count_stray(self, tenant: Tenant, event: StraySeen) -> None:
+        if event.device in tenant.usage:
+            tenant.usage[event.device].strays += 1
+
+    def control(self, tenant: Tenant, event: Channels) -> None:
+        self.rules.controls_changed |= tenant.controlled != event.controlled
+        tenant.controlled = event.controlled
+
+
+OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {
+    Requested: TenantChanges.request,
+    Released: TenantChanges.release,
+    MemoryChanged: TenantChanges.change_memory,
+    SpeedMeasured: TenantChanges.learn_speed,
+    Restored: TenantChanges.restored,
+    Frozen: TenantChanges.freeze,
+    Thawed: TenantChanges.freeze,
+    Parked: TenantChanges.park,
+    Unparked: TenantChanges.park,
+    Widened: TenantChanges.widen,
+    Closed: TenantChanges.close,
+    Channels: TenantChanges.control,
+    LeftUncopied: TenantChanges.left_uncopied,
+    UsageRestored: TenantChanges.restore_usage,
+    StraySeen: TenantChanges.count_stray,
+    PolicyRestored: TenantChanges.remember,
+    Adopted: TenantChanges.adopt,
+}
 
 
 def tenant_of(event: Opened) -> Tenant:

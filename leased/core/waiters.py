@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 
-from leased.core.cohort import ALONE, FREE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.line import Place, place_of
 from leased.core.memory import Memory
 from leased.core.rules import Rules
-from leased.core.state import Tenant
+from leased.core.state import ALONE, FREE, Tenant
+from leased.memory.share import Place
+
+ARRIVALS = 1 << 64  # more than there will ever be
 
 
 class Waiters:
-    """gone: called with a tenant that has left the line. wakes: when a waiter's policy is to be
-    asked about it again."""
+    """wakes: when a waiter's policy is to be asked about it again."""
 
-    def __init__(self, rules: Rules, effects: Effects, memory: Memory, gone: Callable[[int], None]):
+    def __init__(self, rules: Rules, effects: Effects, memory: Memory):
         self.rules = rules
         self.effects = effects
         self.memory = memory
-        self.gone = gone
         self.arrivals = 0
         self.wakes: Deadlines[int] = Deadlines()
 
@@ -29,19 +29,21 @@ class Waiters:
         """The tenant waits for its gang from now on."""
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
-        self.rules.asks(tenant)
-        self.rules.cohorts.of[tenant.id].waiters[tenant.id] = tenant
+        if not tenant.has_asked:
+            tenant.has_asked = self.rules.controls_changed = True
         self._arrive(tenant)
-        self._bar(tenant)
+        if self.rules.policies.of(tenant).shares:
+            self._bar(tenant)
         self.sort(tenant)
 
     def end(self, tenant: Tenant) -> None:
         if tenant.waiting:
             tenant.wait_ends(self.rules.now)
-            tenant.barred_until = None
-            self.wakes.put(tenant.id, None)
-            del self.rules.cohorts.of[tenant.id].waiters[tenant.id]
-            self.sort(tenant)
+            if tenant.place is not None:
+                self.leave_line(tenant)
+            if tenant.barred_until is not None:
+                tenant.barred_until = None
+                self.wakes.put(tenant.id, None)
 
     def sort(self, tenant: Tenant) -> None:
         """Put a waiter into the line if it can run now, or take it out if it cannot. A waiter
@@ -92,17 +94,16 @@ class Waiters:
     def _bar(self, waiter: Tenant) -> None:
         """Its policy may bar it from its devices for a while. It still wants them, so this time
         is charged as if it stood in the line."""
-        charges = self.rules.charges
-        charges.charge(waiter, self.rules.now)
-        if waiter.barred:
-            charges.end(waiter, self.rules.now)
-        alone = self.rules.cohorts.of[waiter.id].heeds == ALONE
+        charges, now = self.rules.charges, self.rules.now
         policy = self.rules.policies.of(waiter)
-        until = policy.barred_until(self.rules, waiter) if alone else None
-        waiter.barred_until = until if until is not None and until > self.rules.now else None
+        charges.charge(waiter, now)
+        if waiter.barred:
+            charges.end(waiter, now)
+        until = policy.barred_until(self.rules, waiter) if waiter.heeds == ALONE else None
+        waiter.barred_until = until if until is not None and until > now else None
         self.wakes.put(waiter.id, waiter.barred_until)
-        if waiter.barred and self.rules.cohorts.of[waiter.id].heeds != FREE:
-            charges.begin(waiter, False, self.rules.now)
+        if waiter.barred:
+            charges.begin(waiter, False, now)
 
     def _plan_wake(self, waiter: Tenant) -> None:
         when = self.rules.policies.of(waiter).wake_at(self.rules, waiter)
@@ -110,19 +111,15 @@ class Waiters:
         self.wakes.put(waiter.id, when if later else None)
 
     def mix(self) -> None:
-        """Gangs or policies have changed, so some waiters may be served in another order."""
-        changed = self.rules.mix()
-        for uuid, bit in self.rules.cohorts.bit.items() if changed else ():
-            if bit & changed:
-                for tenant in self.rules.devices[uuid].queue.values():
-                    if tenant.place is not None:
-                        self._move(tenant, self._placed(tenant))
-
-    def _move(self, tenant: Tenant, place: Place) -> None:
-        if place != tenant.place:
-            self.rules.cohorts.move(tenant, place)
-            self.gone(tenant.id)
-            self._tell(tenant)
+        """Gangs or policies have changed, so some waiters may be served in another order: by the
+        policy instead of who came first, or the other way round."""
+        rules = self.rules
+        before, rules.mixed_mask = rules.mixed_mask, rules.policies.mixed(rules.connected)
+        rules.gangs_changed = False
+        changed = before ^ rules.mixed_mask
+        for tenant in rules.tenants.values() if changed else ():
+            if tenant.place is not None and tenant.mask & changed:
+                self._move(tenant, self._placed(tenant))
 
     def _arrive(self, tenant: Tenant) -> None:
         """The tenant is now the last to have come of all that wait for its devices."""
@@ -136,28 +133,93 @@ class Waiters:
     def _placed(self, tenant: Tenant) -> Place:
         """The place that its policy gave it. Where gangs connect devices of several policies, it
         is the order of coming, since places of different policies cannot be compared."""
-        mixed = self.rules.cohorts.of[tenant.id].mask & self.rules.mixed_mask
-        return place_of(tenant.arrival if mixed else tenant.order, tenant.arrival)
+        mixed = tenant.mask & self.rules.mixed_mask
+        return (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
+
+    # -- the line ---------------------------------------------------------------------
 
     def line_up(self, tenant: Tenant) -> None:
         """Put the tenant into the line, at the place that its policy gives it."""
-        cohort, charges = self.rules.cohorts.of[tenant.id], self.rules.charges
-        if cohort.heeds != FREE:
-            charges.begin(tenant, False, self.rules.now)
-        tenant.place = self._place(tenant)
-        self.rules.cohorts.line_up(tenant)
-        self._plan_wake(tenant)
+        if self.rules.charges.on:
+            self.rules.charges.begin(tenant, False, self.rules.now)
+        self._enter(tenant, self._place(tenant))
+        if self.rules.policies.of(tenant).shares:
+            self._plan_wake(tenant)
         self._tell(tenant)
 
     def leave_line(self, tenant: Tenant) -> None:
-        self.rules.charges.end(tenant, self.rules.now)
-        self.rules.cohorts.leave_line(tenant)
-        self.gone(tenant.id)
-        tenant.place = None
-        if not tenant.barred:
+        if self.rules.charges.on:
+            self.rules.charges.end(tenant, self.rules.now)
+        self._leave(tenant)
+        if self.wakes.heap and tenant.barred_until is None:
             self.wakes.put(tenant.id, None)
         self._tell(tenant)
 
+    def _move(self, tenant: Tenant, place: Place) -> None:
+        if place != tenant.place:
+            self._leave(tenant)
+            self._enter(tenant, place)
+            self._tell(tenant)
+
+    def _enter(self, tenant: Tenant, place: Place) -> None:
+        tenant.place = place
+        self.rules.in_line += 1
+        if tenant.heeds == FREE:
+            self.rules.free[tenant.id] = tenant
+            return
+        for device in tenant.devices:
+            insort(device.line, (place, tenant))
+
+    def _leave(self, tenant: Tenant) -> None:
+        place, tenant.place, tenant.late = tenant.place, None, None
+        self.rules.in_line -= 1
+        if tenant.heeds == FREE:
+            del self.rules.free[tenant.id]
+            return
+        assert place is not None
+        for device in tenant.devices:
+            line = device.line
+            del line[bisect_left(line, (place, tenant))]
+
+    def heed(self, tenant: Tenant, heeds: int) -> None:
+        """The tenant begins or ceases to heed locks, or to run beside others."""
+        rules, now, before = self.rules, self.rules.now, tenant.heeds
+        place, held = tenant.place, tenant.lease is not None
+        if place is not None:
+            self._leave(tenant)
+        if heeds == FREE:
+            rules.charges.forget(tenant, now)
+        for device in tenant.devices if held else ():
+            device.clock.advance(now)
+            device.clock.count(-1, before)
+            device.clock.count(1, heeds)
+        tenant.heeds = heeds
+        if held:
+            rules.locked_mask |= tenant.mask if heeds else 0
+            rules.alone_mask |= tenant.mask if heeds == ALONE else 0
+            rules.count_holders(tenant.devices)
+        if place is not None:
+            self._enter(tenant, place)
+        if before == FREE and (held or place is not None):
+            rules.charges.begin(tenant, held, now)
+        self.effects.changed |= tenant.mask
+
+    def heed_again(self, tenants: Iterable[Tenant]) -> None:
+        """Devices of these tenants are locked or shared in another way, or the work of others
+        there can be divided."""
+        rules, found = self.rules, list(tenants)
+        changed = [(t, heeds) for t in found if (heeds := rules.heeds(t)) != t.heeds]
+        for tenant, heeds in changed:
+            self.heed(tenant, heeds)
+        if changed:
+            rules.charges.slice_again(rules.now)
+            self.effects.unsettled = True
+        for tenant, _ in changed:
+            if tenant.barred:
+                self.look_again(tenant)
+
     def _tell(self, tenant: Tenant) -> None:
-        self.memory.wait(tenant, tenant.place)
-        self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
+        where = self.rules.where
+        if where.full or tenant.id in where.of:
+            self.memory.wait(tenant, tenant.place)
+        self.effects.changed |= tenant.mask

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from leased.core.device_events import WorkMeasured
-from leased.core.gauge import Held, WorkPart
 from leased.core.rules import Rules
+from leased.usage.gauge import Held, WorkPart
 
 PARTS = 1000  # of a weight: some of a tenant's work is not counted
 LEAST_WEIGHT = PARTS  # of a tenant that was there
@@ -25,7 +25,7 @@ def measured(event: WorkMeasured, rules: Rules) -> None:
     tenants = rules.tenants
     found = {
         number: held
-        for number, held in device.gauge.take(device.reading(rules.now)).items()
+        for number, held in device.gauge.take(device.clock.reading(rules.now)).items()
         if number in tenants and event.device in tenants[number].usage
     }
     known = weights_beside(found, event.parts, _worked(event)) if event.parts else {}

@@ -10,7 +10,7 @@ from leased.base.errors import Refused
 from leased.config.config import Config
 from leased.config.kinds import AUTO
 from leased.config.options import parse_amount
-from leased.core.speed import Speed
+from leased.memory.speed import Speed
 
 # Of a device on which no context has been measured yet; a context of CUDA 13 takes 518 MiB
 # of an H200, and never so large a part of a small device.

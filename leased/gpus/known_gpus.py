@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from leased.base import text_file
-from leased.core.speed import Speed
 from leased.gpus import nvml_answers
 from leased.gpus.nvml_answers import Described, Unsound
+from leased.memory.speed import Speed
 from leased.processes import procfs
 
 log = logging.getLogger("gpu-leased")

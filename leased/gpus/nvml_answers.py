@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leased.base.requests import shown
-from leased.core.speed import Speed
+from leased.memory.speed import Speed
 
 UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 MOST_MINOR = 4096

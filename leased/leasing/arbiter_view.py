@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 from leased.core.arbiter import Arbiter
 from leased.core.policy import PolicyState
-from leased.core.usage import Usage
 from leased.leasing.device_view import DeviceView
 from leased.leasing.tenant_view import TenantView
+from leased.usage.usage import Usage
 
 
 class ArbiterView:

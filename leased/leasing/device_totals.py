@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from leased.core.usage import BYTES, COUNT, FIGURES, NS, Usage
+from leased.usage.usage import BYTES, COUNT, FIGURES, NS, Usage
 
 # Figures that can be added up, since each second, byte and event counts for one job only.
 ADDED = [one for one in FIGURES if one.unit in (NS, BYTES, COUNT) and not one.largest]

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
-from leased.core.handoff_times import HandoffTimes
-from leased.core.share import Share
-from leased.core.speed import Speed
 from leased.core.state import Device, Tenant
 from leased.leasing.tenant_view import HeldLease
+from leased.memory.share import Share
+from leased.memory.speed import Speed
+from leased.usage.handoff_times import HandoffTimes
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class DeviceView:
     @property
     def queue(self) -> list[int]:
         """The jobs that wait for it, first come first."""
-        return list(self._device.queue)
+        return [tenant.id for tenant in self._arbiter.rules.waiting(self._device)]
 
     @property
     def first_waiting(self) -> int | None:
-        return next(iter(self._device.queue), None)
+        return next(iter(self.queue), None)
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
@@ -84,7 +84,8 @@ class DeviceView:
         return sorted(t.id for t in self._arbiter.rules.uncontrolled(self._device.uuid))
 
     def _present(self) -> dict[int, Tenant]:
-        return {**self._device.holders, **self._device.queue}
+        waiting = self._arbiter.rules.waiting(self._device)
+        return self._device.holders | {tenant.id: tenant for tenant in waiting}
 
     # -- how it is used -----------------------------------------------------------
 

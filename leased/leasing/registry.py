@@ -11,13 +11,13 @@ from _gpulease import lib
 from leased.base import job_names
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
-from leased.core.step_usage import StepUsage
 from leased.core.tenant_events import Parked
-from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.step_ledger import StepLedger
 from leased.leasing.tenant import Client, Tenant
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 from leased.wire import daemon_messages
 
 ENDED = "the job of this process has ended"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.core.memory_time import MemoryTime
-from leased.core.step_usage import StepUsage
-from leased.core.usage import KIB_MS, Usage
 from leased.leasing.tenant import Client
+from leased.memory.memory_time import MemoryTime
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import KIB_MS, Usage
 from leased.wire.device_bytes import DeviceBytes
 
 

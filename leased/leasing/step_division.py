@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from leased.core.usage import Usage
+from leased.usage.usage import Usage
 
 # By what they are divided by: the lease time of each step, its memory over time, what of that was
 # on the device, the grants and the overruns that began with it.

@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from leased.core.gauge import Gauge, WorkPart
-from leased.core.meter import Meter
-from leased.core.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
-from leased.core.usage import Usage, together
 from leased.core.work import divided, weights_beside
 from leased.leasing import step_division
 from leased.leasing.step_clock import StepClock
 from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
 from leased.leasing.tenant import Client
+from leased.usage.gauge import Gauge, WorkPart
+from leased.usage.meter import Meter
+from leased.usage.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
+from leased.usage.usage import Usage, together
 
 
 @dataclass
@@ -29,7 +29,7 @@ class JobSteps:
     """The steps of one job, by name. swaps: its memory is swapped, so that what is resident is
     known of each process.
 
-    meter, gauge: of the job's lease, as core/state.py has them of a device. work: by device and
+    meter, gauge: of the job's lease. work: by device and
     step, what NVML says since the usage was divided. last: by device and step, the weights that
     were used last, for what comes when nobody holds or has anything any more. recent, active:
     steps that had processes at the last division, and those among which it divided; settled: what

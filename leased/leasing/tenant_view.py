@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
+from leased.core.charges import sliced
 from leased.core.state import Lease, Parking, Tenant
 
 
@@ -108,7 +109,7 @@ class TenantView:
     @property
     def sliced(self) -> bool:
         """Whether the GPU's own time slices keep its share now."""
-        return self._arbiter.rules.sliced(self._tenant)
+        return sliced(self._tenant)
 
     @property
     def quantum_ns(self) -> int:

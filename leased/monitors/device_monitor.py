@@ -13,7 +13,6 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from leased.core.gauge import WorkPart
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
@@ -22,6 +21,7 @@ from leased.gpus.nvml_answers import OF_NONE, SILENT, Seen, Unsound
 from leased.leasing.leases import Leases
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.work_meter import WorkMeter
+from leased.usage.gauge import WorkPart
 
 log = logging.getLogger("gpu-leased")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leased.core.device_events import WorkMeasured
-from leased.core.gauge import WorkPart
+from leased.usage.gauge import WorkPart
 
 OLD_NS = 2_000_000_000  # after a longer pause NVML's figure does not stand for all of it
 MOST_W = 10_000  # no GPU takes more

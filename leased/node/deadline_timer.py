@@ -16,15 +16,22 @@ class DeadlineTimer:
         self.loop = loop
         self.leases = leases
         self.timer: asyncio.TimerHandle | None = None
+        self.due: int | None = None  # monotonic ns, of the timer
 
     def arm(self) -> None:
-        self.cancel()
         due = self.leases.view.next_deadline()
+        if due == self.due:
+            return
+        self.cancel()
         if due is not None:
             delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
-            self.timer = self.loop.call_later(delay, self.leases.run, Tick())
+            self.timer, self.due = self.loop.call_later(delay, self._pass), due
+
+    def _pass(self) -> None:
+        self.timer = self.due = None
+        self.leases.run(Tick())
 
     def cancel(self) -> None:
         if self.timer:
             self.timer.cancel()
-            self.timer = None
+            self.timer = self.due = None

@@ -7,32 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from _gpulease import lib
 
 from leased.connections import limits
+from leased.connections.accounts import Account
+from leased.copies.node_memory import Asker
 from leased.copies.pool import Job
 from leased.leasing import waiting_reason
+from leased.leasing.introductions import Named
 from leased.leasing.leases import Leases
-from leased.leasing.tenant import Tenant
+from leased.leasing.tenant import Client, Tenant
 from leased.wire import client_messages, daemon_messages
 
-if TYPE_CHECKING:
-    from leased.node.client_connection import ClientConnection
 
-Handler = Callable[[Leases, "ClientConnection", Tenant, Any], None]
+class Sender(Asker, Named, Client, Protocol):
+    """The process that says it. account: what its time is charged to; None: it is not counted."""
+
+    @property
+    def account(self) -> Account | None: ...
+
+
+Handler = Callable[[Leases, Sender, Tenant, Any], None]
 
 
 def handle(
-    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Message
+    leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Message
 ) -> None:
     """Do what the message asks for. KeyError: it is a HELLO, or Unknown."""
     HANDLERS[type(message)](leases, client, tenant, message)
     leases.clients.heard(tenant, client)
 
 
-def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> None:
+def client_gone(leases: Leases, client: Sender, tenant: Tenant) -> None:
     """The connection has ended: nothing of what its client wanted or held is left."""
     leases.clients.detach(tenant, client)
     leases.slices.gone(tenant)
@@ -43,20 +51,18 @@ def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> Non
 
 
 def _memory(
-    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Memory
+    leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Memory
 ) -> None:
     bounded = replace(message, memory=limits.clamped(message.memory, leases.gpus.by_uuid))
     leases.clients.memory(tenant, client, bounded)
 
 
-def _why(leases: Leases, client: ClientConnection, tenant: Tenant, _: client_messages.Why) -> None:
+def _why(leases: Leases, client: Sender, tenant: Tenant, _: client_messages.Why) -> None:
     why = waiting_reason.reason(leases, tenant)
     client.send(daemon_messages.waits(why.code, why.text))
 
 
-def _meet(
-    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Meet
-) -> None:
+def _meet(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Meet) -> None:
     if client.account is not None:
         client.account.spend(limits.MEETING_COST_S)
     clients = (c for c in tenant.clients if isinstance(c, type(client)))
@@ -65,7 +71,7 @@ def _meet(
 
 def _copies(
     leases: Leases,
-    client: ClientConnection,
+    client: Sender,
     tenant: Tenant,
     message: client_messages.HostTake | client_messages.HostGive,
 ) -> None:
@@ -79,9 +85,7 @@ def _copies(
         memory.give(client, tenant.job_id, message)
 
 
-def _claim(
-    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Claim
-) -> None:
+def _claim(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Claim) -> None:
     """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
     bounded = replace(message, bytes=size, least=min(message.least, size))
@@ -95,7 +99,7 @@ def _claim(
 
 
 def _details(
-    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Details
+    leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Details
 ) -> None:
     fixed = {why: min(size, limits.BYTES_MOST) for why, size in message.fixed.items()}
     left = min(message.left, tenant.totals.get(message.uuid, 0))

@@ -9,7 +9,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from leased.core.actions import Action
 from leased.core.events import Event
-from leased.core.gauge import WorkPart
+from leased.usage.gauge import WorkPart
 
 TYPE = "type"  # the key of the class's name, beside the fields
 

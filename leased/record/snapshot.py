@@ -1,8 +1,8 @@
 """The arbiter's whole state as a JSON value from which an equal arbiter can be made.
 
 Each object that can be reached from the arbiter is listed once, so objects that were shared are
-shared again. Only objects of leased/core and leased/policy can be in it, and reading it makes no
-others and calls none of their code. The fields are those of the release that wrote it.
+shared again. Only objects of the rooms that decide can be in it, and reading it makes no others
+and calls none of their code. The fields are those of the release that wrote it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from leased.core.arbiter import Arbiter
 from leased.record.codec import Damaged
 
-ROOMS = ("leased.core.", "leased.policy.")
+ROOMS = ("leased.core.", "leased.memory.", "leased.policy.", "leased.usage.")
 ATOMS = (int, float, str, bool, type(None))
 
 # Collections of values, and of pairs: each name and the type that is made of it.
@@ -93,7 +93,7 @@ class _Taking:
 
 
 def _named(found: type) -> str:
-    """The class's name. TypeError: it is not of leased/core or leased/policy."""
+    """The class's name. TypeError: it is of none of ROOMS."""
     name = f"{found.__module__}.{found.__qualname__}"
     if not name.startswith(ROOMS):
         raise TypeError(f"{name} has no place in the arbiter's state")

@@ -6,38 +6,12 @@ It answers the daemon's messages as the interposer does. Messages take no time h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from leased.core.events import Event
 from leased.core.tenant_events import Closed, MemoryChanged, Released, Requested, Restored
 from leased.sim.idleness import Idleness
 from leased.sim.jobs import Job
-from leased.sim.memory import GpuMemory
-from leased.sim.processors import Processors
+from leased.sim.parts import CLOSING, OPEN, RESTORING, SHUT, Node
 from leased.sim.swapping import Swapping
-from leased.sim.timeline import Timeline
-
-SHUT, RESTORING, OPEN, CLOSING = "shut", "restoring", "open", "closing"
-
-
-class Node(Protocol):
-    """What a process uses of the node that it runs on. memory: of each GPU."""
-
-    timeline: Timeline
-    processors: Processors
-    memory: list[GpuMemory]
-
-    def tell(self, event: Event) -> None:
-        """Tell the arbiter of an event."""
-        ...
-
-    def room_freed(self, gpu: int) -> None:
-        """Memory on the GPU has become free, for which a process may wait."""
-        ...
-
-    def ended(self, who: int) -> None:
-        """The job has ended, and its figures are final."""
-        ...
 
 
 class Client:

@@ -14,11 +14,11 @@ from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
 from leased.core.device_events import WorkMeasured
 from leased.core.events import Event
-from leased.core.residency import Residency
 from leased.core.state import Tenant
 from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
-from leased.core.usage import Usage
+from leased.memory.residency import Residency
 from leased.sim.replay import Step, begin
+from leased.usage.usage import Usage
 
 # What the simulator does not know; a prediction from a record with these is to be doubted.
 NOT_SIMULATED = {Parked: "a job was parked", Frozen: "a job was stopped or suspended"}

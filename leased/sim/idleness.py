@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from leased.sim.parts import Process
 from leased.sim.pauses import Pauses
-
-if TYPE_CHECKING:
-    from leased.sim.clients import Client
 
 
 class Idleness:
     """idle_ns: told by the daemon: somebody waits, and the job yields after so much idleness;
     None: nobody waits."""
 
-    def __init__(self, client: Client):
+    def __init__(self, client: Process):
         self.client = client
         self.timeline = client.node.timeline
         self.pauses = Pauses()

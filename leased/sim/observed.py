@@ -9,12 +9,12 @@ from statistics import median
 from leased import policy
 from leased.base.errors import Refused
 from leased.base.words import size
-from leased.core.usage import Usage
 from leased.sim import bursts
 from leased.sim.history import History, Run
 from leased.sim.jobs import GIB, Gpu, Job, Setting, Trace
 from leased.sim.run import Ended, Result
 from leased.sim.trace import MOST_JOBS, TOUCHES_BYTES_S
+from leased.usage.usage import Usage
 
 RECORDED = "recorded"  # what a table calls what really happened
 

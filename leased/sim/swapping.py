@@ -5,12 +5,8 @@ It moves in pieces, each way one after the other, and comes back as room appears
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from leased.sim.jobs import MS, S
-
-if TYPE_CHECKING:
-    from leased.sim.clients import Client
+from leased.sim.parts import RESTORING, SHUT, Process
 
 PIECE_NS = 25 * MS  # of the link's time
 
@@ -19,7 +15,7 @@ class Swapping:
     """out: bytes to give up; coming: bytes to bring in before its turn, by GPU. The first use of
     memory moves nothing: it has been allocated, and never left."""
 
-    def __init__(self, client: Client):
+    def __init__(self, client: Process):
         self.client = client
         self.memory = client.node.memory
         self.size = client.job.memory
@@ -57,7 +53,7 @@ class Swapping:
 
     def go_on(self) -> None:
         """Move what can be moved, and open the gate when all is there."""
-        if self.client.gate == "restoring":
+        if self.client.gate == RESTORING:
             for gpu, new in self.new.items():
                 self._use(gpu, new)
             if all(self.resident(gpu) >= self.size for gpu in self.out):
@@ -80,9 +76,9 @@ class Swapping:
         lacking = self.size - self.new[gpu] - self.resident(gpu)
         room = max(0, self.memory[gpu].free())
         gate = self.client.gate
-        if gate == "restoring":
+        if gate == RESTORING:
             return min(most, lacking, room)
-        if gate != "shut":
+        if gate != SHUT:
             return 0
         if self.out[gpu] and self.resident(gpu):
             return -min(most, self.out[gpu], self.resident(gpu))
@@ -113,7 +109,7 @@ class Swapping:
             if size < 0:
                 self.out[gpu] = max(0, self.out[gpu] + size)
                 self.client.node.room_freed(gpu)
-            elif self.client.gate == "shut":
+            elif self.client.gate == SHUT:
                 self.coming[gpu] = max(0, self.coming[gpu] - size)
             self.client.tell_memory()
         self.go_on()

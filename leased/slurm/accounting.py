@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from leased.core import step_usage
-from leased.core.usage import Usage
 from leased.slurm import usage_record
 from leased.store.records import Run, TenantRecord
+from leased.usage import step_usage
+from leased.usage.usage import Usage
 
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 NO_ROW = "Slurm's accounting has no row of the job yet"

@@ -16,11 +16,11 @@ from dataclasses import asdict
 from typing import Any
 
 from leased.base.errors import Refused
-from leased.core.step_usage import StepUsage
-from leased.core.usage import Usage
 from leased.slurm.accounting import JobRow, by_row, comment
 from leased.slurm.usage_record import LONGEST, merged
 from leased.store.records import TenantRecord
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 
 ROWS_MOST = 4096  # runs of one job
 # Rows are asked for that begin and end at most so long before and after the runs. munge lets clocks

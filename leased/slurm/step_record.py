@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leased.core.step_usage import STEPS_MOST, StepUsage, with_most
-from leased.core.usage import FIGURES, Usage
+from leased.usage.step_usage import STEPS_MOST, StepUsage, with_most
+from leased.usage.usage import FIGURES, Usage
 
 LONGEST = 16_384  # bytes of a record that its steps may take
 NAME_LONGEST = 32

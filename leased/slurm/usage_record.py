@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from leased.base.errors import Refused
 from leased.base.requests import shown
 from leased.base.words import count
-from leased.core.step_usage import StepUsage
-from leased.core.usage import FIGURES, Usage
 from leased.slurm import step_record
 from leased.slurm.step_record import NAME_LONGEST, StepRun
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import FIGURES, Usage
 
 MARK = "gpu-lease: "
 VERSION = 2

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from leased.core.policy import PolicyState
-from leased.core.step_usage import StepUsage, added, with_most
-from leased.core.usage import Usage, together
 from leased.processes.identity import ProcessId
 from leased.store import bad_rows, step_rows, writing
 from leased.store.changes import Changes
 from leased.store.reading import Reader
 from leased.store.records import Run, TenantRecord, own
+from leased.usage.step_usage import StepUsage, added, with_most
+from leased.usage.usage import Usage, together
 
 STEPS_MOST = 50_000  # of runs that wait for Slurm's accounting, all together
 

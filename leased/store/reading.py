@@ -8,12 +8,12 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from leased.core.policy import PolicyState
-from leased.core.step_usage import StepUsage
-from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import columns
 from leased.store.columns import Row
 from leased.store.records import LAST_JOB, LAST_UID, TenantRecord
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 
 USAGE_FIELDS = {field.name for field in fields(Usage)}
 MOST = 2**63 - 1  # that SQLite keeps

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.policy import PolicyState
-from leased.core.step_usage import StepUsage
-from leased.core.usage import Usage
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 
 LAST_JOB = LAST_UID = 2**32 - 1
 

@@ -6,8 +6,8 @@ import json
 import sqlite3
 from dataclasses import asdict
 
-from leased.core.step_usage import StepUsage
 from leased.store.records import Run
+from leased.usage.step_usage import StepUsage
 
 
 def put(db: sqlite3.Connection, run: Run, name: str, step: StepUsage) -> None:

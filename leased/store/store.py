@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from leased.core.policy import PolicyState
-from leased.core.step_usage import StepUsage
-from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import lost_jobs, step_rows, writing
 from leased.store.records import Run, TenantRecord, own
 from leased.store.registrations import Registrations
 from leased.store.saved_contents import SavedContents
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 
 KEEP_SETTLED_S = 30 * 86400
 KEEP_SETTLED = 100_000  # runs

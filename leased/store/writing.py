@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from leased.core.policy import PolicyState
-from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import columns
 from leased.store.reading import Bad
 from leased.store.records import TenantRecord
+from leased.usage.usage import Usage
 
 ASIDE_MOST = 1000  # rows that were set aside are kept for a person to look at
 

@@ -18,11 +18,11 @@ from leased.config import options
 from leased.config.config import Config
 from leased.config.options import Options
 from leased.core.arbiter import Usage
-from leased.core.speed import Speed
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Tenant
+from leased.memory.speed import Speed
 from leased.processes.identity import Peer
 from leased.store.store import Store
 from tests.slurm.leased import Leased

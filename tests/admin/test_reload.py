@@ -20,12 +20,12 @@ from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
 from leased.config import config
 from leased.config.keys import KEYS
-from leased.core.speed import Speed
 from leased.core.tenant_events import MemoryChanged, SpeedMeasured
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.memory.speed import Speed
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.slurm.commands import Slurm
 from leased.store.store import Store

@@ -66,3 +66,18 @@ def test_a_plugin_of_the_release_before_is_served(admin: Admin) -> None:
         **{"memory_mib": 0, "step_id": "batch", "options": "", "gpus": [0]},
     }
     assert admin.handle(step, ROOT)["tenant"] == 8
+
+
+def test_a_job_with_more_gpus_than_one_can_share_is_refused(tmp_path: Path) -> None:
+    """Also where a further step would give it more."""
+    settings = config.from_dict({"daemon": {"preload": str(PRELOAD)}})
+    made = [Gpu(n, f"GPU-{n}", "H200", 1 << 30, 1 << 30) for n in range(18)]
+    leases = Leases([devices.configured(gpu, settings) for gpu in made], lambda: 0)
+    store = Store(tmp_path / "usage.db")
+    admin = Admin(settings, leases, store, lambda: None, lambda _: None)
+    with pytest.raises(Refused, match="can share at most 16 GPUs of a node, and this one has 17"):
+        admin.handle({"op": "register", **STEP, "gpus": list(range(17))}, ROOT)
+    admin.handle({"op": "register", **STEP, "gpus": list(range(16))}, ROOT)
+    with pytest.raises(Refused, match="can share at most 16 GPUs of a node, and this one has 17"):
+        admin.handle({"op": "register", **STEP, "gpus": [17]}, ROOT)
+    store.close()

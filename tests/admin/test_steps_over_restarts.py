@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leased.core.step_usage import StepUsage
-from leased.core.usage import Usage
 from leased.node.checkpoint import Checkpoint
+from leased.usage.step_usage import StepUsage
+from leased.usage.usage import Usage
 from leased.wire.client_messages import Hello
 from leased.wire.device_bytes import DeviceBytes
 from tests.admin.test_given_options import ROOT_PEER, UUIDS, Node

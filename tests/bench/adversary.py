@@ -12,15 +12,7 @@ enough of both.
 runs, events: how many there were, at least 1,000 and 1,000,000 with each policy. violations: runs
 that broke a rule; each is printed with its seed and the smallest scenario found that breaks it.
 worst_wait_over_bound: the longest wait of all, over the bound that docs/daemon.md gives.
-us_per_event: microseconds of processor time that the arbiter takes for an event with 1,000
-tenants that always want their GPU: on one GPU; the same with half of them lock:off; gangs of
-eight on eight GPUs. us_per_event_mixed: the same for mixes of gangs, locks and kinds of memory
-(tests/bench/crowds.py). us_of_one: microseconds of single events that concern all jobs of a GPU,
-while 1,000 hold it at once: of one GPU alone, and of one of 64 in gangs (tests/bench/
-single_events.py). All are those of the slowest policy, and the best of several repetitions.
-calibration_ms: how long a fixed piece of pure Python took meanwhile (tests/bench/calibration.py).
-Where two runs have different ones, their microseconds compare in that proportion. policies: all
-this of each policy.
+policies: all this of each policy. What an event costs is measured by `make bench NAME=core`.
 """
 
 from __future__ import annotations
@@ -37,9 +29,6 @@ from typing import Any
 
 from leased import policy
 from tests.bench import write
-from tests.bench.calibration import calibrate
-from tests.bench.crowds import CROWDS, MIXES, us_per_event
-from tests.bench.single_events import us_of_one
 from tests.core.adversary import Run, counterexample, run
 from tests.core.share_mixes import half_sharing
 
@@ -82,23 +71,6 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
     }
 
 
-def costs(name: str) -> dict[str, Any]:
-    """What events cost with the policy of that name."""
-    return {
-        "us_per_event": us_per_event(name, CROWDS),
-        "us_per_event_mixed": us_per_event(name, MIXES),
-        "us_of_one": us_of_one(name),
-        "calibration_ms": calibrate(),
-    }
-
-
-def costs_alone(name: str) -> dict[str, Any]:
-    """The same in a process of its own, as a daemon has one policy: where another has run before,
-    the same events take a seventh longer."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(costs, (name,))
-
-
 def show(found: Run) -> Run:
     if found.fault is not None:
         print(f"seed {found.seed}: {found.fault}", flush=True)
@@ -111,15 +83,6 @@ def together(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
         what: sum(one[what] for one in of.values()) for what in ("runs", "events", "violations")
     }
     report["worst_wait_over_bound"] = max(one["worst_wait_over_bound"] for one in of.values())
-    report["calibration_ms"] = min(one["calibration_ms"] for one in of.values())
-    for crowds in ("us_per_event", "us_per_event_mixed"):
-        names = next(iter(of.values()))[crowds]
-        report[crowds] = {name: max(one[crowds][name] for one in of.values()) for name in names}
-    first = next(iter(of.values()))["us_of_one"]
-    report["us_of_one"] = {
-        where: {name: max(one["us_of_one"][where][name] for one in of.values()) for name in names}
-        for where, names in first.items()
-    }
     return report | {"policies": of}
 
 
@@ -136,19 +99,12 @@ def main() -> None:
     least = chosen.seed, chosen.seconds / len(names), chosen.runs, chosen.events
 
     def adversary(_: Path) -> dict[str, Any]:
-        known = {name: costs_alone(name) for name in names}
-        return together({name: measure(name, *least) | known[name] for name in names})
+        return together({name: measure(name, *least) for name in names})
 
     report = write("adversary", adversary)
     for name, one in report["policies"].items():
         for what in ("runs", "events", "violations", "worst_wait_over_bound"):
             print(f"{name:8}{what:32}{one[what]:>12}")
-    print(f"calibration, ms of fixed work {report['calibration_ms']:>20}")
-    for name, value in (report["us_per_event"] | report["us_per_event_mixed"]).items():
-        print(f"us an event, {name:27}{value:>12}  <= 200")
-    for where, events in report["us_of_one"].items():
-        for name, value in events.items():
-            print(f"us of one, {where:11} {name:22}{value:>7}")
     if report["violations"]:
         raise SystemExit("rules were broken")
 

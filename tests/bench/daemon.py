@@ -14,7 +14,9 @@ handoff_us: from just before the last process of a job sends RELEASED to when on
     has read its GRANT, where a GPU is handed over every 30 ms and nothing else happens, so that
     the daemon's code and data are in no cache any more. handoff_over_echo: in proportion to p50
     of echo_us.
-handoffs_per_s: leases granted when everybody wants and releases as soon as it is granted.
+handoffs_per_s: leases granted when everybody wants and releases as soon as it is granted. A job
+    of several processes keeps its lease as long as one of them wants it, so each ends with its
+    quantum, and this is the devices divided by 30 ms.
 cpu_busy: cores of the daemon when every GPU is handed over about every 8 ms, in proportion to
     1,000 handoffs/s altogether; us_per_handoff is the same for one. pace: what it really was.
 scaling: microseconds of the daemon for a handoff, by how many jobs wait for each GPU; slices of

@@ -9,7 +9,6 @@ import pytest
 
 from leased.base.errors import Refused
 from leased.cli import ctl, usage_trace
-from leased.core.usage import Usage
 from leased.sim import trace_text
 from leased.sim.jobs import GIB, S, Setting
 from leased.sim.run import run
@@ -17,6 +16,7 @@ from leased.sim.trace import trace_of
 from leased.slurm import usage_record
 from leased.slurm.sacct import Row
 from leased.slurm.usage_record import Run
+from leased.usage.usage import Usage
 from tests.support import fake_sacct
 
 

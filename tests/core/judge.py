@@ -19,7 +19,6 @@ from leased.core.arbiter import (
     Revoke,
     Tenant,
 )
-from leased.core.state import FOREVER
 from leased.policy import deficits, elastic_account
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
@@ -204,12 +203,9 @@ class Judge:
             self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")
 
     def runs_for_long(self, rival: Tenant, until: int) -> bool:
-        """Somebody in its way holds on for so long, and was not let in for that time alone."""
+        """Somebody in its way holds on for so long."""
         return any(
-            other.lease
-            and not other.lease.revoked
-            and other.lease.until == FOREVER
-            and (other.lease.due or 0) >= until
+            other.lease and not other.lease.revoked and (other.lease.due or 0) >= until
             for other in self.a.rules.in_the_way(rival)
         )
 
@@ -249,7 +245,8 @@ class Judge:
         stays = client.fixed[d] + (client.resident[d] if client.frozen or client.hangs else 0)
         if client.tenant not in self.world.liars:
             return stays
-        return max(stays, self.a.devices[f"d{d}"].residency.staying.of.get(client.tenant, 0))
+        said = self.a.devices[f"d{d}"].residency.share(client.tenant)
+        return max(stays, said.stays if said else 0)
 
     def state_is_small(self) -> None:
         found = items(self.a) - self.empty

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 
 from leased.core.arbiter import Arbiter, WorkMeasured
-from leased.core.gauge import WorkPart
 from leased.monitors.work_meter import OLD_NS
+from leased.usage.gauge import WorkPart
 from tests.core.scenario import WORK, Poke
 
 LOOK_MS = 500

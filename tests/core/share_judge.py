@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter, Tenant
-from leased.core.cohort import FREE
+from leased.core.charges import sliced
+from leased.core.state import FREE
 
 
 @dataclass
@@ -43,8 +44,8 @@ class Limits:
     def _holds(self, a: Arbiter, tenant: Tenant) -> bool:
         """Its limit is kept by its leases now: the site has not turned shares off on one of its
         devices, and time slices of the GPU do not keep them."""
-        heeds = a.rules.cohorts.of[tenant.id].heeds != FREE
-        holds = tenant.limit < 1 and heeds and not a.grace_until and not a.rules.sliced(tenant)
+        heeds = tenant.heeds != FREE
+        holds = tenant.limit < 1 and heeds and not a.grace_until and not sliced(tenant)
         return holds and not self._may_take_its_time(a, tenant)
 
     def _may_take_its_time(self, a: Arbiter, tenant: Tenant) -> bool:

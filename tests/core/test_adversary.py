@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from leased import policy
-from leased.core.cohort import Cohort
 from leased.core.contention import Contention
 from leased.core.fitting import Fitting
 from leased.core.leasing import Leasing
-from leased.core.look import Look
 from leased.core.state import FOREVER, Device, Tenant
-from leased.core.turns import Turns
+from leased.core.turns import Front, Turns
 from tests.core.adversary import counterexample, run
 from tests.core.draws import random_scenario
 from tests.core.lying import lying_scenario
@@ -76,21 +74,16 @@ def test_a_seed_is_always_the_same_run() -> None:
 # -- what it must find ------------------------------------------------------------------
 
 
-def tell_nobody(self: Contention, holding: list[Cohort]) -> None:
-    """Holders of the first device alone do not hear of those who wait."""
-    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1])
+def tell_nobody(self: Contention, mask: int, moved: int) -> None:
+    """Holders of the first device do not hear of those who wait."""
+    ORIGINAL["tell"](self, mask & ~1, moved)
 
 
-def never_ripe(self: Turns, tenant: int, cohort: Cohort) -> int:
+def never_ripe(self: Turns, front: Tenant) -> int:
     """A gap goes on for as long as somebody who fills it has not gone."""
-    self.late.pop(tenant, None)
-    leases = [
-        holder.lease
-        for other in self.rules.cohorts.holders.against(cohort)
-        for holder in other.holding.values()
-    ]
+    front.late = None
     last = self.rules.now
-    for lease in leases:
+    for lease in [holder.lease for holder in self.rules.in_the_way(front)]:
         if lease and lease.due and (lease.overrun_at is not None or not lease.revoked):
             last = max(last, lease.due)
     return last
@@ -104,7 +97,7 @@ def forget_the_room(self: Fitting, device: Device) -> None:
     self.affected.clear()
 
 
-def fill_every_gap(_: Look, __: Cohort) -> int:
+def fill_every_gap(_: Turns, __: Tenant, ___: list[Front]) -> int:
     """Who stands behind somebody is let in for as long as it likes."""
     return FOREVER
 
@@ -126,7 +119,7 @@ ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Fitting.refit}
     [
         (Contention, "tell", tell_nobody, 0),
         (Turns, "_begins", never_ripe, 55),
-        (Look, "gap", fill_every_gap, 27),
+        (Turns, "_gap", fill_every_gap, 27),
         (Fitting, "refit", forget_the_room, 4),
     ],
 )

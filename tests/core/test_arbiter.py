@@ -511,8 +511,8 @@ class World:
             settled = [t for t in a.rules.holders(uuid) if t.lease and not t.lease.revoked]
             for one, other in itertools.combinations(settled, 2):
                 assert a.rules.compatible(one, other), "two exclusive holders"
-            assert set(device.queue) == {
-                t.id for t in a.tenants.values() if t.waiting and uuid in t.gang
+            assert {t.id for _, t in device.line} == {
+                t.id for t in a.tenants.values() if t.place and t.heeds and uuid in t.gang
             }
         for tenant in a.tenants.values():
             held = [uuid for uuid in tenant.gang if tenant.id in a.devices[uuid].holders]
@@ -613,10 +613,9 @@ def assert_sums_add_up(a: Arbiter, now: int) -> None:
         assert device.residency.total == sum(s.bytes for s in shares.values())
         assert device.residency.resident == sum(s.resident for s in shares.values())
         residency = device.residency
-        order = residency.order
-        orders = [*order.resting, *order.waiting_with_bytes, *order.holding]
+        orders = [*residency.resting, *residency.queued, *residency.holding]
         assert sorted(orders) == sorted(t for t, s in shares.items() if s.resident), "each in one"
-        assert set(order.holding) <= set(device.holders)
+        assert set(residency.holding) <= set(device.holders)
 
 
 @dataclass

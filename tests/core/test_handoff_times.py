@@ -5,7 +5,7 @@ from __future__ import annotations
 from leased import policy
 from leased.core.actions import Action, Grant, Revoke
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested, Restored, Tick
-from leased.core.handoff_times import BOUNDS_NS, MS, HandoffTimes, bucket_of
+from leased.usage.handoff_times import BOUNDS_NS, MS, HandoffTimes, bucket_of
 
 HAS, ROOM = 80, 100
 QUANTUM = 1000 * MS

@@ -10,7 +10,6 @@ from rich.console import Console
 from leased import policy
 from leased.cli import show
 from leased.core.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
-from leased.core.staying import Staying
 
 
 def arbiter(*sizes: tuple[int, int]) -> Arbiter:
@@ -41,21 +40,11 @@ def test_memory_of_a_frozen_tenant_is_listed_like_fixed_memory() -> None:
 
 
 def test_a_tenant_is_not_kept_out_by_its_own_memory() -> None:
-    staying = Staying()
-    staying.need(1, 90)
-    staying.keep(1, 30)
-    staying.note(100)
-    assert not staying.keeps_out(1, 100)
-    staying.affected.clear()
-    staying.keep(2, 5)
-    staying.note(100)
-    assert staying.keeps_out(1, 100)
-    assert 1 in staying.affected
-    staying.affected.clear()
-    staying.keep(2, 0)
-    staying.note(100)
-    assert not staying.keeps_out(1, 100)
-    assert 1 in staying.affected
+    a = arbiter((60, 30), (0, 0))
+    a.handle(Requested(1), 0)
+    assert a.tenants[1].lease
+    a.handle(MemoryChanged(2, "d0", 0, 20, 0), 1)
+    assert a.devices["d0"].residency.keep_out(1) == {2: 20}
 
 
 def test_status_says_it_in_a_sentence() -> None:

@@ -9,7 +9,7 @@ import pytest
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Action, Arbiter, Event
-from leased.core.residency import Residency
+from leased.memory.residency import Residency
 from tests.core.adversary import Draw
 from tests.core.client import MS
 from tests.core.draws import random_scenario

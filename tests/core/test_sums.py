@@ -10,9 +10,9 @@ import pytest
 
 from leased import policy
 from leased.core import arbiter as core
-from leased.core.gauge import WorkPart
 from leased.core.tenant_events import LeftUncopied, StraySeen
-from leased.core.usage import Usage
+from leased.usage.gauge import WorkPart
+from leased.usage.usage import Usage
 from tests.core.client import MS
 from tests.core.draws import random_scenario
 from tests.core.judge import Broken

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from leased.cli import show
-from leased.core.usage import FIGURES, Usage
 from leased.leasing.step_division import DIVIDED, OF_EACH_STEP, OF_THE_JOB
 from leased.slurm import usage_record
+from leased.usage.usage import FIGURES, Usage
 
 ROOT = Path(__file__).resolve().parents[2]
 UUID = "GPU-x"

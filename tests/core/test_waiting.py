@@ -12,9 +12,12 @@ from leased.core.arbiter import (
     Closed,
     DrainSet,
     Event,
+    Frozen,
     Grant,
     MemoryChanged,
     Opened,
+    PolicySet,
+    QuantumSet,
     Released,
     Requested,
     Restored,
@@ -23,6 +26,7 @@ from leased.core.arbiter import (
 )
 
 S = 1_000_000_000
+MS = 1_000_000
 
 
 def of(kind: type, actions: list[Action]) -> list[int]:
@@ -242,3 +246,59 @@ def test_a_waiter_that_goes_away_takes_no_debt_with_it() -> None:
         a.handle(Requested(3 + turn), a.now + S)
         a.handle(Closed(3 + turn), a.now)
     assert a.tenants[1].debt_ns == 4 * S
+
+
+HOLDER, GANG, SINGLE, FREE, LAST = range(1, 6)
+
+
+def kept_out() -> Arbiter:
+    """The gang waits for the holder, whose quantum ends in a moment, and the single device that
+    is free meanwhile is not worth a grant to the third."""
+    a = arbiter(2)
+    both = "d0", "d1"
+    for tenant, gang in ((FREE, both), (HOLDER, ("d0",)), (GANG, both), (SINGLE, ("d1",))):
+        a.handle(Opened(tenant, gang, "off" if tenant == FREE else "on", 10 * MS), 0)
+        a.handle(Requested(tenant), 0)
+    assert a.rules.queue == [GANG, SINGLE]
+    return a
+
+
+@pytest.mark.parametrize(
+    "event", [Closed(GANG), Frozen(GANG), QuantumSet("d0", 1000 * MS), Released(HOLDER, 2)]
+)
+def test_a_waiter_that_was_passed_is_let_in_later(event: Event) -> None:
+    """The gang leaves the line, its turn is later, or the holder has gone sooner."""
+    a = kept_out()
+    expected = GANG if isinstance(event, Released) else SINGLE
+    assert of(Grant, a.handle(event, MS)) == [expected]
+
+
+@pytest.mark.parametrize("event", [Closed(GANG), Released(HOLDER, 2)])
+def test_a_waiter_that_was_passed_is_let_in_while_the_holder_drains(event: Event) -> None:
+    a = kept_out()
+    a.handle(Tick(), 10 * MS)
+    a.handle(Opened(LAST, ("d1",), "on", 10 * MS), 11 * MS)
+    assert a.handle(Requested(LAST), 11 * MS) == []
+    expected = GANG if isinstance(event, Released) else SINGLE
+    assert of(Grant, a.handle(event, 12 * MS)) == [expected]
+
+
+@pytest.mark.parametrize("name", policy.names())
+def test_who_fills_a_gap_leaves_room_for_others_until_it_has_to_go(name: str) -> None:
+    """The gang waits for the filler anyway, so the device that the holder has left is not idle."""
+    a = Arbiter({"d0": 100, "d1": 100}, policy.make)
+    for device in a.devices:
+        a.handle(PolicySet(device, name), 0)
+    gangs = {1: ("d0",), 2: ("d0", "d1"), 3: ("d1",), 4: ("d0",)}
+    for tenant, gang in gangs.items():
+        a.handle(Opened(tenant, gang, "on", 600 * S), 0)
+    for tenant in (1, 2, 3):
+        a.handle(Requested(tenant), tenant * MS)
+    assert a.tenants[3].lease is not None
+    a.handle(Released(1, 1), S)
+    actions = a.handle(Requested(4), 2 * S)
+    assert [g.tenant for g in actions if isinstance(g, Grant)] == [4]
+    filler, other = a.tenants[3].lease, a.tenants[4].lease
+    assert filler is not None
+    assert other is not None
+    assert other.due == filler.due, "the gang waits no longer for it"

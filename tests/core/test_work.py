@@ -6,7 +6,7 @@ import pytest
 
 from leased import policy
 from leased.core.arbiter import Arbiter, Opened, Requested, WorkMeasured
-from leased.core.gauge import WorkPart
+from leased.usage.gauge import WorkPart
 
 S = 1_000_000_000
 FIRST, SECOND = 1, 2

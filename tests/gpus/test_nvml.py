@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased.api.client import ask
-from leased.core.speed import Speed
 from leased.gpus import known_gpus, nvml, nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import ILL, WELL, Health
 from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import Described, Unsound
+from leased.memory.speed import Speed
 from leased.processes import procfs
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leased.core.usage import Usage
 from leased.leasing.device_totals import DeviceTotals
+from leased.usage.usage import Usage
 
 
 def used(lease_ns: int) -> Usage:

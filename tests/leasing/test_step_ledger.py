@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from leased.core.step_usage import OTHERS, STEPS_MOST, StepUsage
-from leased.core.usage import KIB_MS, Usage
 from leased.leasing.step_division import DIVIDED, shares
 from leased.leasing.step_ledger import StepLedger
+from leased.usage.step_usage import OTHERS, STEPS_MOST, StepUsage
+from leased.usage.usage import KIB_MS, Usage
 from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 

@@ -10,10 +10,10 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition, parser
 
 from leased.api.answers import Status
-from leased.core.usage import FIGURES
 from leased.leasing.device_totals import ADDED
 from leased.metrics.collector import Collector
 from leased.metrics.source import Source
+from leased.usage.usage import FIGURES
 
 UUIDS = [f"GPU-{n:08x}-0000-0000-0000-000000000000" for n in range(8)]
 NO_UID = 4_294_967_000  # a user whom no node has a name for

@@ -15,11 +15,11 @@ from leased.core.arbiter import (
     Tick,
     WorkMeasured,
 )
-from leased.core.gauge import Held, WorkPart
-from leased.core.usage import Usage
 from leased.core.work import PARTS, divided
 from leased.gpus import nvml_answers
 from leased.monitors.work_meter import WorkMeter
+from leased.usage.gauge import Held, WorkPart
+from leased.usage.usage import Usage
 
 S = 1_000_000_000
 GPU = "GPU-00000000-0000-0000-0000-000000000000"

@@ -22,8 +22,8 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core.arbiter import Usage
-from leased.core.residency import Residency
-from leased.core.speed import GIB, Speed
+from leased.memory.residency import Residency
+from leased.memory.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting, usage_record
 from leased.store.records import TenantRecord

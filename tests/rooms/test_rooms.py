@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +39,7 @@ def test_every_room_imports_only_rooms_below_it() -> None:
 @pytest.mark.parametrize(
     ("module", "added", "said"),
     [
-        ("core/speed.py", "import leased.leasing.leases", "leased.core is not allowed to import"),
+        ("core/rules.py", "import leased.leasing.leases", "leased.core is not allowed to import"),
         (
             "wire/parser.py",
             "import leased.store.columns",
@@ -63,6 +66,49 @@ def test_a_room_that_has_no_place_is_found(tmp_path: Path) -> None:
     (tmp_path / "leased" / "attic").mkdir()
     (tmp_path / "leased" / "attic" / "__init__.py").touch()
     assert "leased.attic" in lint_imports(tmp_path).stdout
+
+
+# -- circles -------------------------------------------------------------------------
+
+
+def imported(path: Path, modules: Collection[str]) -> Iterator[str]:
+    """The modules of ours that a file imports, also for its types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                full = f"{node.module}.{name.name}"
+                yield full if full in modules else node.module
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def circle_in(checkout: Path) -> list[str]:
+    """Files of leased/ that import each other; empty: none do."""
+    files = {
+        ".".join(path.relative_to(checkout).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (checkout / "leased").rglob("*.py")
+    }
+    below = {
+        name: {other for other in imported(path, files) if other in files and other != name}
+        for name, path in files.items()
+    }
+    try:
+        graphlib.TopologicalSorter(below).prepare()
+    except graphlib.CycleError as fault:
+        return list(fault.args[1])
+    return []
+
+
+def test_no_files_import_each_other() -> None:
+    assert circle_in(ROOT) == []
+
+
+def test_a_circle_is_found_also_of_types_alone(tmp_path: Path) -> None:
+    for name, added in (("one", "from leased.two import Two"), ("two", "import leased.one")):
+        path = tmp_path / "leased" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    {added}\n")
+    assert set(circle_in(tmp_path)) == {"leased.one", "leased.two"}
 
 
 def rooms() -> set[str]:

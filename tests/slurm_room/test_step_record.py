@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from leased.core.step_usage import OTHERS, StepUsage
-from leased.core.usage import Usage
 from leased.slurm import step_record
 from leased.slurm.accounting import comment
 from leased.slurm.accounting_child import decode, encode
 from leased.slurm.usage_record import LONGEST, Damaged, json_of, read, record
 from leased.store.records import TenantRecord
+from leased.usage.step_usage import OTHERS, StepUsage
+from leased.usage.usage import Usage
 
 S = 1_000_000_000
 GPU = "GPU-e0e7eef5-fc03-0a11-181f-262d343b4200"

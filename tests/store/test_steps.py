@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leased.core.step_usage import OTHERS, StepUsage
 from leased.store import contents, schema, store
 from leased.store.store import Store
+from leased.usage.step_usage import OTHERS, StepUsage
 from tests.store.test_store import WITHOUT_NAMES, tenant, used
 
 

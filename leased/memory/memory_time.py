@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leased.core.usage import KIB_MS, Usage
+from leased.usage.usage import KIB_MS, Usage
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from leased.core.usage import Usage, together
+from leased.usage.usage import Usage, together
 
 STEPS_MOST = 32  # of a job that are told apart; those that come later are one, OTHERS
 OTHERS = "others"

@@ -1,7 +1,7 @@
 """Which tenants have held a device since its work was last measured, and for how long.
 
 The driver says for a whole device how busy it was and what energy it took. That is divided among
-those who had it meanwhile by what each has had of its lease time; see core/work.py.
+those who had it meanwhile by what each has had of its lease time; see leased/core/work.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from leased.core.line import Place
-from leased.core.memory_time import MemoryTime
+from leased.memory.memory_time import MemoryTime
+
+# Of a waiter in the line: the lowest is served first. One number, since numbers are compared far
+# more often than made.
+Place = int
 
 
 @dataclass(slots=True)
@@ -22,7 +25,6 @@ class Share:
 
     place: the tenant's place in the line. holds: it has a lease. parked: its memory is sent away.
     frozen: its processes cannot act. stalled: it was told to evict memory and makes no progress.
-    lacks_at: its place, if it swaps and waits and some of its memory is not on the device.
     taker: the tenant for which what this one loses counts as moved. taken: how much that is since
     nothing was leaving, without what was not copied. time: memory over time, for the usage.
     """
@@ -37,7 +39,6 @@ class Share:
     stuck: int = 0
     counted: int = 0
     place: Place | None = None
-    lacks_at: Place | None = None
     holds: bool = False
     parked: bool = False
     frozen: bool = False
@@ -50,6 +51,16 @@ class Share:
     def swaps(self) -> bool:
         """The tenant swaps: its interposer moves this memory."""
         return self.reported is not None
+
+    @property
+    def stays(self) -> int:
+        """What of it cannot be moved."""
+        return self.fixed + self.stuck
+
+    @property
+    def lacks(self) -> bool:
+        """Some of it has been used and is not on the device."""
+        return self.bytes > self.resident + self.untouched
 
     @property
     def has_any(self) -> bool:

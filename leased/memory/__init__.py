@@ -1,0 +1,1 @@
+"""What is in the memory of each device, as a model: pure."""

@@ -1,0 +1,1 @@
+"""What tenants have had of each device: the figures, their clocks, and steps."""
