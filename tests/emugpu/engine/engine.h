@@ -301,7 +301,8 @@ extern struct emulator emulator;
 
 uint64_t now_ns(void);
 
-/* exec.c: wakes all engines and waiters, after something rare. The lock is held. */
+/* exec.c: finishes operations that take no time and wakes all engines and waiters, after something
+ * rare. The lock is held. */
 void changed(void);
 /* Finishes what takes no time and may go on now, and wakes whom it concerns. */
 void advance(void);

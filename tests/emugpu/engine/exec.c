@@ -167,16 +167,6 @@ static void wake(const struct context *context, enum engine_kind kind)
 			pthread_cond_signal(&device->engines[i].work);
 }
 
-void changed(void)
-{
-	for (struct process *p = emulator.processes; p; p = p->next) {
-		pthread_cond_broadcast(&p->changed);
-		pthread_cond_broadcast(&p->ends);
-	}
-	for (uint32_t i = 0; i < emulator.n_devices; i++)
-		engines_look(&emulator.devices[i]);
-}
-
 /* Wakes only those whom it concerns, since there may be many processes and devices. */
 static void tell(void)
 {
@@ -207,6 +197,17 @@ void advance(void)
 						again = true;
 	}
 	tell();
+}
+
+void changed(void)
+{
+	advance(); /* events, too, wait for channels that were stopped */
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		pthread_cond_broadcast(&p->changed);
+		pthread_cond_broadcast(&p->ends);
+	}
+	for (uint32_t i = 0; i < emulator.n_devices; i++)
+		engines_look(&emulator.devices[i]);
 }
 
 void op_submit(struct stream *stream, struct op *op)

@@ -80,6 +80,19 @@ assert os.waitpid(child, 0)[1] == 0 and compute().slice() == 2048
     run(emulated_gpu, GROUPS + code)
 
 
+def test_events_behind_stopped_work_come_once_it_goes_on(emulated_gpu: EmulatedGpu) -> None:
+    """Nothing else is submitted that would have them looked at."""
+    code = """
+setup()
+assert compute().stop() == 0
+event = ok(d.cuEventCreate(0)); ok(d.cuEventRecord(event, 0)); ok(launch("spin", 1))
+assert error(d.cuEventQuery(event)) == "NOT_READY"
+assert compute().start() == 0
+ok(d.cuEventSynchronize(event)); ok(d.cuCtxSynchronize())
+"""
+    run(emulated_gpu, GROUPS + code)
+
+
 # -- slices ------------------------------------------------------------------------------
 
 # Kernels are queued while the group is stopped, so that all of them are there at once.
