@@ -304,8 +304,6 @@ uint64_t now_ns(void);
 /* exec.c: finishes operations that take no time and wakes all engines and waiters, after something
  * rare. The lock is held. */
 void changed(void);
-/* Finishes what takes no time and may go on now, and wakes whom it concerns. */
-void advance(void);
 /* Gives up the lock until something of the process has changed. */
 void wait_change(struct process *process);
 

@@ -184,7 +184,7 @@ static void tell(void)
 
 /* After any change: finishes all operations that take no time, in all contexts, since events
  * connect them. */
-void advance(void)
+static void advance(void)
 {
 	bool again = true;
 

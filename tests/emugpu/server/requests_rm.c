@@ -289,7 +289,6 @@ static enum rm_status disable(struct process *process, struct device *device,
 	(void)turn(process, d, true);
 	process->stirred = true;
 	changed();
-	advance(); /* records that have waited in a stopped channel */
 	while (d->disable && !d->only_scheduling && turn(process, d, false) && !process->dead)
 		wait_change(process);
 	take(card_ns(device->model, d->disable ? STOP_US : START_US));

@@ -42,6 +42,10 @@ def compute_groups(gpu: EmulatedGpu) -> list[dict[str, Any]]:
     return [group for group in gpu.stats()["groups"] if group["engine"] == "compute"]
 
 
+def slices(gpu: EmulatedGpu) -> list[int]:
+    return [group["slice_us"] for group in compute_groups(gpu)]
+
+
 def busy(
     program: Program, daemon: FakeDaemon, ns: int = SHORT_NS
 ) -> tuple[subprocess.Popen[str], Client]:
@@ -61,7 +65,8 @@ def test_a_kernel_is_stopped_and_its_memory_leaves(
     free = free_bytes(emulated_gpu)
     job, client = busy(program, daemon)
     released = client.revoke()
-    assert released.stopped and released.wants
+    assert released.stopped
+    assert released.wants
     client.evict({uuid: 100 * MIB})
     assert free_bytes(emulated_gpu) > free - 100 * MIB
     done = emulated_gpu.stats()["processes"][-1]["kernels"]
@@ -151,7 +156,9 @@ ok(d.cuCtxSynchronize()); check_all(p, 40 * MIB, 9); say("right")
     finish(job)
 
 
-@pytest.mark.parametrize("copy", ["cuMemcpyDtoH(host, p, MIB)", "cuMemcpyDtoHAsync(host, p, MIB, 0)"])
+@pytest.mark.parametrize(
+    "copy", ["cuMemcpyDtoH(host, p, MIB)", "cuMemcpyDtoHAsync(host, p, MIB, 0)"]
+)
 def test_a_copy_that_waits_for_the_kernel_is_no_hindrance(
     program: Program, daemon: FakeDaemon, uuid: str, copy: str
 ) -> None:
@@ -233,7 +240,7 @@ def test_where_it_cannot_be_done_the_kernel_is_waited_for(
 
 
 def test_nothing_stays_behind_a_process_that_is_killed_while_it_is_stopped(
-    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
 ) -> None:
     free = free_bytes(emulated_gpu)
     job, client = busy(program, daemon, LONG_NS)
@@ -276,11 +283,8 @@ def test_slices_are_as_the_daemon_says(
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
     tell(job)
     assert line(job) == "0"
-    for us, slices in (50, [50, 50]), (0, [2048, 2048]):
-        client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, us))
-        wait_until(
-            f"slices of {slices} us",
-            lambda: [g["slice_us"] for g in compute_groups(emulated_gpu)] == slices,
-        )
+    wait_until("short slices", lambda: slices(emulated_gpu) == [50, 50])
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 0))
+    wait_until("the driver's own", lambda: slices(emulated_gpu) == [2048, 2048])
     tell(job)
     finish(job)
