@@ -138,9 +138,13 @@ def finish(job: subprocess.Popen[str], end: Path) -> None:
     output(job)
 
 
+@pytest.mark.parametrize("stops", [True, False])
 def test_ranks_that_wait_for_each_other_on_the_device_pass_a_revoke(
-    tenant: Start, leased: Leased, tmp_path: Path
+    tenant: Start, leased: Leased, tmp_path: Path, emulated_gpu: EmulatedGpu, stops: bool
 ) -> None:
+    """They are stopped in mid-kernel, or where they cannot be, let on one call at a time."""
+    if not stops:
+        emulated_gpu.fail(0, "controls-unknown")
     enough = tmp_path / "enough"
     rivals = [tenant(n, OPTIONS, "-c", TIRELESS, str(enough)) for n in (2, 3)]
     assert [line(rival) for rival in rivals] == ["ready", "ready"]
@@ -158,6 +162,7 @@ def test_ranks_that_wait_for_each_other_on_the_device_pass_a_revoke(
     assert used(leased, 1)["overruns"] == 0
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_rank_that_comes_while_the_other_cannot_release_is_let_on(
     tenant: Start, leased: Leased, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_a_rank_that_comes_while_the_other_cannot_release_is_let_on(
     assert used(leased, 1)["overruns"] == 0
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_ranks_that_only_take_long_do_not_let_each_other_on_for_ever(
     tenant: Start, leased: Leased, tmp_path: Path
 ) -> None:
@@ -186,6 +192,7 @@ def test_ranks_that_only_take_long_do_not_let_each_other_on_for_ever(
     assert used(leased, 1)["overruns"] == 0
 
 
+@pytest.mark.usefixtures("uncontrolled")
 class TestWithAShortDrain:
     @pytest.fixture
     def drain(self) -> str:

@@ -30,6 +30,7 @@ def usage(leased: Leased, job: int) -> dict[str, float]:
     return dict(next(iter(used.values())))
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_hanging_holder_is_passed_over_and_goes_on_later(tenant: Start, leased: Leased) -> None:
     hangs = (
         SET_UP
