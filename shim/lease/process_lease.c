@@ -2,6 +2,7 @@
 #include "lease/process_lease.h"
 
 #include "base/clock.h"
+#include "base/debug.h"
 #include "base/fork.h"
 #include "channels/channels.h"
 #include "gate/gate.h"
@@ -78,7 +79,10 @@ static bool movable(void)
 	if (!swap_movable_in_stop())
 		return false;
 	channels_stop(UINT64_MAX);
-	return channels_stop_phase() == STOP_IS;
+	if (channels_stop_phase() != STOP_IS)
+		return false;
+	debug("work is stopped in mid-kernel");
+	return true;
 }
 
 static void end_stop(void)

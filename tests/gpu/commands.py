@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.gpu.build import KERNELS, build
-from tests.gpu.jobs import ONE_GPU, Job, python
+from tests.gpu.jobs import ONE_GPU, Job, framework_python
 
 BUSY_MS, IDLE_MS, DUTY_S = 22, 50, 20
 
@@ -15,7 +15,7 @@ def workload(
     name: str, seconds: float, steps: int = 0, ready: bool = False, ballast: int = 0
 ) -> list[str]:
     """A program of workloads.py. steps: 0 for its own number. ballast: in MiB."""
-    command = python("-m", "tests.gpu.workloads", name, "--seconds", str(seconds))
+    command = framework_python("-m", "tests.gpu.workloads", name, "--seconds", str(seconds))
     command += ["--ballast", str(ballast)]
     return [*command, "--steps", str(steps), *(["--ready"] if ready else [])]
 

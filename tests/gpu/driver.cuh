@@ -29,7 +29,7 @@ static inline void open_device(void)
 
 static inline CUmodule load_ptx(const char *path)
 {
-	static char text[1 << 16];
+	static thread_local char text[1 << 16];
 	FILE *file = fopen(path, "r");
 	CUmodule module;
 	size_t n;

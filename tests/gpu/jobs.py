@@ -47,6 +47,11 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
 
 
+def framework_python(*arguments: str) -> list[str]:
+    """A command line for the Python that has PyTorch and the like: FRAMEWORK_PYTHON, or this."""
+    return [os.environ.get("FRAMEWORK_PYTHON") or sys.executable, *arguments]
+
+
 @dataclass
 class Job:
     """A running program in a process group of its own. Its output is in files: it never waits."""

@@ -1,13 +1,15 @@
 // resident.cu: a job that holds device memory and does what it is told, a line at a time.
 //
-// resident KERNELS.ptx MIB SMALL_MIB: takes MIB by plain allocations of at most 1 GiB, each
-// filled with words of its own, and SMALL_MIB that it writes in every request. It prints a line
-// of JSON at its start and one for each line that it reads, until its input ends:
+// resident KERNELS.ptx MIB SMALL_MIB [PIECE_MIB]: takes MIB by plain allocations of at most
+// PIECE_MIB (1 GiB), each filled with words of its own, and SMALL_MIB that it writes in every
+// request. It prints a line of JSON at its start and one for each line that it reads, until its
+// input ends:
 //   fill            take the memory and fill it
 //   request         read all of it, then write the small area; what both held is compared
 //   check           read all of it and compare
 //   wake            one empty kernel
 //   write           change every word
+//   change ROUNDS   so many times, with one kernel for each allocation
 //   work S PART_S   change every word again and again; steps of each part of so many seconds
 // asked, answered: seconds of the monotonic clock. wrong: pieces whose checksum is not what the
 // host computes of the words that must be there.
@@ -19,7 +21,6 @@
 #include <unistd.h>
 #include <vector>
 
-#define PIECE_WORDS (UINT64_C(1) << 28)
 #define BLOCKS 1056
 #define THREADS 256
 #define FACTOR 2654435761u // of kernels.ptx: fill
@@ -38,6 +39,7 @@ static std::vector<struct piece> pieces; // the last one is the small area
 static CUfunction fill, add, checksum, empty;
 static CUdeviceptr sums;
 static bool sums_known;
+static uint64_t piece_words = UINT64_C(1) << 28;
 
 // -- what must be there ------------------------------------------------------------------
 
@@ -81,13 +83,13 @@ static void submit_fill(struct piece &piece)
 	launch(fill, parameters);
 }
 
-static void submit_add(struct piece &piece)
+static void submit_add(struct piece &piece, uint32_t rounds)
 {
-	uint32_t value = ADDED, rounds = 1;
+	uint32_t value = ADDED;
 	void *parameters[] = {&piece.at, &piece.words, &value, &rounds};
 
 	launch(add, parameters);
-	piece.seed += ADDED;
+	piece.seed += ADDED * rounds;
 }
 
 static void submit_sums(void)
@@ -110,10 +112,10 @@ static int wrong_sums(const std::vector<uint64_t> &found)
 	return wrong;
 }
 
-static void change_all(void)
+static void change_all(uint32_t rounds)
 {
 	for (size_t i = 0; i + 1 < pieces.size(); i++)
-		submit_add(pieces[i]);
+		submit_add(pieces[i], rounds);
 	CU(cuCtxSynchronize());
 	sums_known = false;
 }
@@ -123,7 +125,7 @@ static void change_all(void)
 static void take_memory(uint64_t words)
 {
 	while (words) {
-		struct piece piece = {0, words < PIECE_WORDS ? words : PIECE_WORDS, 0, 0};
+		struct piece piece = {0, words < piece_words ? words : piece_words, 0, 0};
 
 		CU(cuMemAlloc(&piece.at, piece.words * 4));
 		piece.seed = 17 + 1000003u * (uint32_t)pieces.size();
@@ -183,10 +185,18 @@ static void do_write(void)
 {
 	double asked = now_s(), answered;
 
-	change_all();
+	change_all(1);
 	answered = now_s();
 	know_sums();
 	printf("{\"asked\": %.6f, \"answered\": %.6f}\n", asked, answered);
+}
+
+static void do_change(uint32_t rounds)
+{
+	double asked = now_s();
+
+	change_all(rounds);
+	printf("{\"asked\": %.6f, \"answered\": %.6f}\n", asked, now_s());
 }
 
 // The first step is by itself: memory may have to come back for it.
@@ -195,7 +205,7 @@ static void do_work(double seconds, double part_s)
 	double asked = now_s(), first, end, part;
 	unsigned long steps = 0;
 
-	change_all();
+	change_all(1);
 	first = part = now_s();
 	printf("{\"asked\": %.6f, \"answered\": %.6f, \"steps_s\": [", asked, first);
 	for (bool more = false; (end = now_s()) < first + seconds || !more;) {
@@ -205,7 +215,7 @@ static void do_work(double seconds, double part_s)
 			steps = 0;
 			part = end;
 		}
-		change_all();
+		change_all(1);
 		steps++;
 	}
 	printf("], \"ended\": %.6f}\n", end);
@@ -214,6 +224,7 @@ static void do_work(double seconds, double part_s)
 static void obey(const char *line, uint64_t words, uint64_t small_words)
 {
 	double seconds, part_s;
+	unsigned int rounds;
 
 	if (!strcmp(line, "fill\n"))
 		do_fill(words, small_words);
@@ -223,6 +234,8 @@ static void obey(const char *line, uint64_t words, uint64_t small_words)
 		do_wake();
 	else if (!strcmp(line, "write\n"))
 		do_write();
+	else if (sscanf(line, "change %u", &rounds) == 1)
+		do_change(rounds);
 	else if (sscanf(line, "work %lf %lf", &seconds, &part_s) == 2)
 		do_work(seconds, part_s);
 	else
@@ -235,8 +248,10 @@ int main(int argc, char **argv)
 	CUmodule module;
 	char line[256];
 
-	if (argc != 4 || atoi(argv[2]) <= 0 || atoi(argv[3]) <= 0)
-		DIE("usage: resident KERNELS.ptx MIB SMALL_MIB");
+	if (argc < 4 || argc > 5 || atoi(argv[2]) <= 0 || atoi(argv[3]) <= 0)
+		DIE("usage: resident KERNELS.ptx MIB SMALL_MIB [PIECE_MIB]");
+	if (argc == 5)
+		piece_words = strtoull(argv[4], NULL, 10) << 18;
 	open_device();
 	module = load_ptx(argv[1]);
 	CU(cuModuleGetFunction(&fill, module, "fill"));

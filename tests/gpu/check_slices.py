@@ -1,0 +1,445 @@
+"""Slices and stops of the GPU's channel groups: what they give, and what they cost.
+
+`python -m tests.gpu.check_slices [--only service,saturating,...]` on a machine with a GPU, as root.
+service, service_long: how long requests take beside a saturating job of short or long kernels.
+saturating: what two such jobs do together. shares, shares_three: what jobs with a `request` get.
+handoff: how soon the next job works where a kernel is long.
+moved: kernels whose memory goes and comes back while they are stopped. torch_eager, torch_graph,
+torch_conv: two trainings whose memory does not fit. exit: processes that end while their kernel is
+stopped. loads: calls of other threads meanwhile. Prints a line a check and a table; writes
+slices-GPU.json in $OUT or build/bench. On the emulated GPU: `--mib 1 --piece-mib 64 --cap 96MiB`,
+and without the checks of PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+from tests.gpu import commands
+from tests.gpu.build import KERNELS, build, build_all
+from tests.gpu.check_elastic import Program
+from tests.gpu.checks import Result, run_checks
+from tests.gpu.jobs import Job, Sharing, finish_all, on_gpu, run_together, sharing, stopping
+
+REQUEST_MS, EVERY_MS = 3.1, 20
+SWEEP_MS = 2.2
+QUEUED = 8
+AHEAD_MS = 20.0  # of kernels that a program of a share submits ahead
+PAIR = ((0.1, SWEEP_MS), (0.9, SWEEP_MS))  # request, ms of a kernel
+THREE = ((0.3, 0.1), (0.4, SWEEP_MS), (0.3, 20.0))
+ALONE_S = 3.0
+ENDS_S = 10.0  # within how long a process has to end
+STOPPED = "work is stopped in mid-kernel"
+CALLS = ("load", "free", "host", "copy")  # of loads.cu
+DEBUG = {"GPU_LEASE_DEBUG": "1"}
+# As many as take some seconds on an H100.
+TORCH_STEPS = {"torch_eager": 7000, "torch_graph": 15000, "torch_conv": 500}
+TORCH_MIB, TORCH_CAP = 1792, "3500MiB"  # of one training, and where two do not fit
+
+
+def stops_of(job: Job) -> int:
+    """How often its work was stopped in mid-kernel, since it was started with DEBUG."""
+    return job.said().count(STOPPED)
+
+
+def wait_until(job: Job, true: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """JobFailed: it did not become true."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end or job.process.poll() is not None:
+            raise job.failed(f"was never {what}")
+        time.sleep(0.01)
+
+
+def in_window(result: Mapping[str, Any], first: int, last: int) -> float:
+    """Kernels a second, in whole seconds of the clock from first to last."""
+    seconds = [int(result["by_second"].get(str(s), 0)) for s in range(first, last)]
+    return sum(seconds) / len(seconds)
+
+
+def rate(result: Mapping[str, Any]) -> float:
+    """Kernels a second, without the seconds in which it began and ended."""
+    return in_window(result, int(result["from"]) + 1, int(result["to"]))
+
+
+@dataclass
+class Bench:
+    """What all checks use. mib: of a sweep; seconds: of a timed part; long_s: of a long kernel."""
+
+    gpu: int
+    mib: int
+    seconds: float
+    settle: float
+    long_s: float
+    piece_mib: int
+    cap: str
+    pass_ms: float = 0
+
+    def sweeps(self, ms: float, queued: int, *more: str) -> list[str]:
+        """A program whose kernels of so many ms use all multiprocessors and the memory."""
+        kernel = [str(build("shares")), str(KERNELS), f"add:{self.mib}"]
+        return [*kernel, str(self.rounds(ms)), str(queued), *more]
+
+    def rounds(self, ms: float) -> int:
+        """How many passes take so long."""
+        if not self.pass_ms:
+            command = [str(build("shares")), str(KERNELS), f"add:{self.mib}", "16", "1", "100"]
+            found = Job.start("calibration", command, on_gpu(self.gpu)).result()
+            self.pass_ms = found["ms"] / 16
+        return max(1, round(ms / self.pass_ms))
+
+    def bare(self, name: str, command: Sequence[str]) -> Job:
+        return Job.start(f"{name}, bare", command, on_gpu(self.gpu))
+
+    def tenant(self, share: Sharing, name: str, options: str, command: Sequence[str]) -> Job:
+        env = on_gpu(self.gpu) | DEBUG
+        return share.tenant(f"{name}, {options}", options, command, env, str(self.gpu))
+
+
+@contextmanager
+def programs(*jobs: Job) -> Iterator[list[Program]]:
+    """They are ready within, and gone at its end."""
+    with stopping(*jobs):
+        yield [Program(job) for job in jobs]
+
+
+# -- what the slices give ------------------------------------------------------------------
+
+
+def serve(bench: Bench, service: Program, settle: float, batch: Program | None = None) -> Result:
+    """A service, and a batch job that works all the time: what each did."""
+    timed = f"{bench.seconds} {EVERY_MS}"
+    if batch:
+        batch.begin(settle + bench.seconds + 2)
+        time.sleep(1)
+    if settle:
+        service.job.say(f"{settle} {EVERY_MS}")
+        service.result()
+    first = time.time()
+    service.job.say(timed)
+    found = service.result()
+    last = time.time()
+    if batch:
+        batch_found = batch.result()
+        found["batch_s"] = in_window(batch_found, int(first) + 1, int(last))
+        found["wrong"] += batch_found["wrong"]
+    return found
+
+
+def serve_beside(bench: Bench, batch_ms: float) -> Result:
+    """Both bare, and both as jobs of default options."""
+    service = bench.sweeps(REQUEST_MS, 1)
+    batch = bench.sweeps(batch_ms, 2 if batch_ms > AHEAD_MS else QUEUED)
+    with programs(bench.bare("service", service), bench.bare("batch", batch)) as both:
+        alone = serve(bench, both[0], 0)
+        bare = serve(bench, both[0], 0, both[1])
+    with sharing("32GiB") as share:
+        jobs = [bench.tenant(share, "service", "", service)]
+        jobs.append(bench.tenant(share, "batch", "", batch))
+        with programs(*jobs) as both:
+            leased = serve(bench, both[0], bench.settle, both[1])
+    part = leased["batch_s"] / (bare["batch_s"] or 1)
+    return {"batch_ms": batch_ms, "alone": alone, "bare": bare, "leased": leased, "part": part}
+
+
+def latency(found: Mapping[str, Any]) -> str:
+    return "/".join(f"{found[name]:.2f}" for name in ("p50_ms", "p99_ms", "max_ms"))
+
+
+def check_service(bench: Bench, batch_ms: float) -> Result:
+    """Good: results are right. The times are reported."""
+    run = serve_beside(bench, batch_ms)
+    bare, leased = run["bare"], run["leased"]
+    wrong = sum(found["wrong"] for found in (run["alone"], bare, leased))
+    return run | {
+        "good": wrong == 0,
+        "summary": f"p50/p99/max ms: alone {latency(run['alone'])}; beside {batch_ms:g} ms, the "
+        f"driver's slices {latency(bare)}, batch {bare['batch_s']:.1f}/s; gpu-lease "
+        f"{latency(leased)}, batch {leased['batch_s']:.1f}/s ({run['part']:.3f}); {wrong} wrong",
+    }
+
+
+def rates_together(started: Sequence[Program], settle: float, seconds: float) -> Result:
+    """What each does alone, and beside the others: kernels a second."""
+    alone = []
+    for program in started:
+        program.begin(ALONE_S)
+        alone.append(rate(program.result()))
+    for program in started:
+        program.begin(settle + seconds + 2)
+    first = int(time.time() + settle) + 1
+    results = [program.result() for program in started]
+    together = [in_window(result, first, first + int(seconds)) for result in results]
+    parts = [now / (then or 1) for now, then in zip(together, alone, strict=True)]
+    return {
+        "alone": alone,
+        "together": together,
+        "parts": parts,
+        "sum": sum(parts),
+        "wrong": sum(result["wrong"] for result in results),
+    }
+
+
+def check_saturating(bench: Bench) -> Result:
+    command = bench.sweeps(SWEEP_MS, QUEUED)
+    with programs(*(bench.bare(f"job {n}", command) for n in range(2))) as both:
+        bare = rates_together(both, 0, bench.seconds)
+    with sharing("32GiB") as share:
+        jobs = [bench.tenant(share, f"job {n}", "", command) for n in range(2)]
+        with programs(*jobs) as both:
+            leased = rates_together(both, bench.settle, bench.seconds)
+    return {
+        "good": bare["wrong"] + leased["wrong"] == 0,
+        "summary": f"together of one alone: bare {bare['sum']:.3f}, gpu-lease {leased['sum']:.3f}",
+        "bare": bare,
+        "leased": leased,
+    }
+
+
+def share_out(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
+    """Jobs of a request, and of kernels that long: the part of what all got that each got."""
+    with sharing("32GiB") as share:
+        jobs = [
+            bench.tenant(
+                share,
+                f"kernels of {ms:g} ms",
+                f"request:{request}",
+                bench.sweeps(ms, max(2, min(512, round(AHEAD_MS / ms)))),
+            )
+            for request, ms in wanted
+        ]
+        with programs(*jobs) as started:
+            found = rates_together(started, bench.settle, 10)
+    got = [part / (found["sum"] or 1) for part in found["parts"]]
+    return found | {"wanted": wanted, "got": got}
+
+
+def check_shares(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
+    run = share_out(bench, wanted)
+    return run | {
+        "good": run["wrong"] == 0,
+        "summary": ":".join(f"{request:g}" for request, _ in wanted)
+        + " got "
+        + ":".join(f"{got:.3f}" for got in run["got"])
+        + f", together {run['sum']:.3f}, {run['wrong']} wrong",
+    }
+
+
+# -- stops in mid-kernel -------------------------------------------------------------------
+
+
+def check_handoff(bench: Bench) -> Result:
+    """One kernel that needs many turns, beside short ones. A pause of these is a turn of the other
+    and two handoffs."""
+    options, quantum_ms = "lock:on,tq:1", 1000
+    with sharing("32GiB") as share:
+        long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
+        short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
+        with programs(long, short) as (a, b):
+            b.begin(2 * bench.long_s)
+            time.sleep(0.5)
+            a.begin(0.1)
+            results = [a.result(), b.result()]
+            stops = stops_of(long)
+    pauses = [ms - quantum_ms for ms in results[1]["pauses_ms"]]
+    wrong = sum(result["wrong"] for result in results)
+    texts = "no pause"
+    if pauses:
+        texts = f"over the turn: median {median(pauses):.1f}, max {max(pauses):.1f} ms"
+    return {
+        "good": wrong == 0 and stops > 1 and len(pauses) > 1,
+        "summary": f"{len(pauses)} pauses, two handoffs each; {texts}; {stops} stops, "
+        f"{wrong} words wrong",
+        "jobs": results,
+        "stops": stops,
+    }
+
+
+class Resident:
+    """A program that holds memory: resident.cu."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        _, self.read = job.next_line(0)
+
+    def answer(self) -> dict[str, Any]:
+        line, self.read = self.job.next_line(self.read)
+        return dict(json.loads(line))
+
+    def ask(self, line: str) -> dict[str, Any]:
+        self.job.say(line)
+        return self.answer()
+
+
+def seconds_of(answer: Mapping[str, Any]) -> float:
+    return float(answer["answered"] - answer["asked"])
+
+
+def check_moved(bench: Bench) -> Result:
+    """Two jobs that do not fit, each with kernels that change all of its memory."""
+    mib = str(bench.piece_mib)
+    command = [str(build("resident")), str(KERNELS), mib, "1", mib]
+    with sharing(bench.cap) as share:
+        jobs = [
+            bench.tenant(share, f"job {n}", "memory:swap,lock:on,tq:1", command) for n in range(2)
+        ]
+        with stopping(*jobs):
+            both = [Resident(job) for job in jobs]
+            for one in both:
+                one.ask("fill")
+            both[1].ask("change 4")
+            once = seconds_of(both[1].ask("change 8")) / 8
+            rounds = max(1, round(bench.long_s / 2 / once))
+            for one in both:
+                for _ in range(2):
+                    one.job.say(f"change {rounds}")
+            took = [seconds_of(one.answer()) for one in both for _ in range(2)]
+            stops = [stops_of(job) for job in jobs]
+            wrong = sum(one.ask("check")["wrong"] for one in both)
+            usage = [share.usage(job) for job in jobs]
+    return {
+        "good": wrong == 0 and min(stops) > 0,
+        "summary": f"{wrong} pieces wrong; kernels of {rounds * once:.1f} s took "
+        f"{', '.join(f'{s:.1f}' for s in took)} s; stops {stops}, "
+        f"handoffs {[used['handoffs'] for used in usage]}",
+        "usage": usage,
+        "stops": stops,
+    }
+
+
+def check_torch(bench: Bench, name: str) -> Result:
+    """Two of one training, whose memory does not fit: their results are a bare run's."""
+    command = commands.workload(name, 2, TORCH_STEPS[name], ballast=TORCH_MIB)
+    alone = bench.bare(name, command).result()
+    with sharing(TORCH_CAP) as share:
+        options = "memory:swap,lock:on,tq:100ms"
+        jobs = [bench.tenant(share, f"{name} {n}", options, command) for n in range(2)]
+        results = finish_all(jobs)
+        stops = [stops_of(job) for job in jobs]
+        usage = [share.usage(job) for job in jobs]
+    equal = all(result["digest"] == alone["digest"] for result in results)
+    return {
+        "good": equal,
+        "summary": f"digests equal: {equal}; steps in {alone['digest_s']} s bare, "
+        f"{[result['digest_s'] for result in results]} s of two; steps/s {alone['steps_s']} bare, "
+        f"{[result['steps_s'] for result in results]}; stops {stops}, "
+        f"handoffs {[used['handoffs'] for used in usage]}",
+        "bare": alone,
+        "jobs": results,
+        "usage": usage,
+        "stops": stops,
+    }
+
+
+def end_stopped(bench: Bench, end: Callable[[Job, int], None]) -> Result:
+    """A process ends while its kernel is stopped; another works on."""
+    options = "lock:on,tq:1"
+    with sharing("32GiB") as share:
+        long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
+        short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
+        with programs(long, short) as (a, b):
+            a.job.say("leave")
+            pid = int(a.result()["pid"])
+            b.begin(6)
+            wait_until(long, lambda: stops_of(long) > 0, "stopped in mid-kernel")
+            began = time.monotonic()
+            end(long, pid)
+            long.process.wait(4 * bench.long_s + ENDS_S)
+            took = time.monotonic() - began
+            other = b.result()
+    return {"took_s": took, "status": long.process.returncode, "wrong": other["wrong"]}
+
+
+def check_exit(bench: Bench) -> Result:
+    normal = end_stopped(bench, lambda job, _: job.end_input())
+    killed = end_stopped(bench, lambda _, pid: os.kill(pid, signal.SIGKILL))
+    good = max(normal["took_s"], killed["took_s"]) < ENDS_S and normal["status"] == 0
+    return {
+        "good": good and normal["wrong"] + killed["wrong"] == 0,
+        "summary": f"normal: {normal['took_s']:.2f} s, status {normal['status']}; "
+        f"killed: {killed['took_s']:.2f} s, status {killed['status']}",
+        "normal": normal,
+        "killed": killed,
+    }
+
+
+def call_beside(bench: Bench, share: Sharing, calls: str) -> Result:
+    """Kernels of two seconds are stopped again and again while threads make such calls."""
+    options, seconds = "lock:on,tq:300ms", min(4, bench.seconds)
+    command = [str(build("loads")), str(KERNELS), str(bench.mib), str(bench.rounds(2000))]
+    loads = bench.tenant(share, calls, options, [*command, str(seconds), calls, "ready"])
+    short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
+    with programs(short) as (beside,), stopping(loads):
+        loads.wait_ready()
+        beside.begin(seconds)
+        [found] = run_together([loads], 60)
+        stops = stops_of(loads)
+        found["wrong"] += beside.result()["wrong"]
+    return found | {"calls": calls, "stops": stops}
+
+
+def check_loads(bench: Bench) -> Result:
+    """Calls of other threads while long kernels are stopped. A call that waits for the kernel is
+    inside the driver meanwhile: how often there were stops nevertheless is reported."""
+    with sharing("32GiB") as share:
+        runs = [call_beside(bench, share, calls) for calls in (*CALLS, ",".join(CALLS))]
+    texts = [
+        f"{run['calls']} {[run[call]['done'] for call in run['calls'].split(',')]} "
+        f"longest {max(run[call]['longest_s'] for call in CALLS):.1f} s, {run['stops']} stops"
+        for run in runs
+    ]
+    wrong = sum(run["wrong"] for run in runs)
+    done = all(run[call]["done"] for run in runs for call in run["calls"].split(","))
+    return {
+        "good": wrong == 0 and done and any(run["stops"] for run in runs),
+        "summary": f"{wrong} words wrong; {'; '.join(texts)}",
+        "runs": runs,
+    }
+
+
+CHECKS: dict[str, Callable[[Bench], Result]] = {
+    "service": partial(check_service, batch_ms=SWEEP_MS),
+    "service_long": partial(check_service, batch_ms=300),
+    "saturating": check_saturating,
+    "shares": partial(check_shares, wanted=PAIR),
+    "shares_three": partial(check_shares, wanted=THREE),
+    "handoff": check_handoff,
+    "moved": check_moved,
+    **{name: partial(check_torch, name=name) for name in TORCH_STEPS},
+    "exit": check_exit,
+    "loads": check_loads,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(CHECKS), help="names, with commas between")
+    parser.add_argument("--gpu", type=int, default=0, help="index")
+    parser.add_argument("--mib", type=int, default=64, help="of memory that a kernel sweeps")
+    parser.add_argument("--seconds", type=float, default=6, help="of a timed part")
+    parser.add_argument("--settle", type=float, default=4, help="seconds before it under gpu-lease")
+    parser.add_argument("--long", type=float, default=10, help="seconds of a long kernel")
+    parser.add_argument("--piece-mib", type=int, default=4096, help="of a job that does not fit")
+    parser.add_argument("--cap", default="6GiB", help="of a device on which two do not fit")
+    chosen = parser.parse_args()
+    build_all("shares", "resident", "loads")
+    bench = Bench(
+        *(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, chosen.long),
+        *(chosen.piece_mib, chosen.cap),
+    )
+    checks = {name: partial(check, bench) for name, check in CHECKS.items()}
+    return run_checks(f"slices-{chosen.gpu}", checks, chosen.only.split(","))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
