@@ -17,6 +17,7 @@ holder runs (core/policy.py). These rules hold under every policy:
 - Tenants with lock auto run side by side while the memory of all fits, and one at a time from
   the moment it does not. They run side by side again when it has fitted for a while; that while
   doubles with every change that was soon undone, so the device does not go back and forth.
+- A waiter that has handled a signal gets a short turn soon (core/short_turns.py).
 - A tenant that cannot act (stopped, suspended) delays no other: its devices go to others at
   once, and its memory counts as being there until it has left.
 - A holder that does not release within drain_ns has overrun: the excess is taken off its next
@@ -81,6 +82,7 @@ from leased.core.tenant_events import (
     Released,
     Requested,
     Restored,
+    Signalled,
     SpeedMeasured,
     StraySeen,
     Thawed,
@@ -99,8 +101,8 @@ __all__ = [
     "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
     "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
-    "RoomChanged", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick",
-    "Unparked", "Usage",
+    "RoomChanged", "Signalled", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed",
+    "Tick", "Unparked", "Usage",
     "UsageRestored", "Widened", "WorkMeasured",
 ]  # fmt: skip
 
@@ -139,6 +141,7 @@ class Arbiter:
         dues: Deadlines[int] = self.leasing.quanta.dues
         self.deadlines: tuple[Deadlines[Any], ...] = (
             *(dues, self.waiters.wakes, fitting.calms, moves.leavers),
+            self.waiters.short_turns.starts,
         )
 
     @property
@@ -192,6 +195,9 @@ class Arbiter:
 
     def _pass_deadlines(self) -> None:
         self.memory.pass_deadlines()
+        for tenant in self.waiters.short_turns.begin(self.rules.now):
+            self.waiters.hurry(tenant)
+            self.leasing.contention.hurry(tenant)
         self.leasing.stages.pass_deadlines()
         self.waiters.pass_wakes()
 

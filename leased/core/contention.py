@@ -6,6 +6,7 @@ from leased.core.actions import Contend, Expect
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
+from leased.core.short_turns import PATIENCE_NS
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, FREE, Lease, Tenant
 
@@ -72,6 +73,16 @@ class Contention:
             lease.waiter = waiter.id
             self.quanta.plan_end(holder, lease)
 
+    def hurry(self, waiter: Tenant) -> None:
+        """This waiter hurries now, so the holders in its way go at once. (It may be the one for
+        which they were told already.)"""
+        for holder in self.rules.in_the_way(waiter):
+            lease = holder.lease
+            assert lease is not None
+            if lease.contended and not lease.revoked:
+                lease.waiter = waiter.id
+                self.quanta.plan_end(holder, lease)
+
     def _contend_anew(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """The holder has been told already, but for another waiter."""
         assert holder.lease is not None
@@ -103,11 +114,13 @@ class Contention:
         if waiter:
             policy = self.rules.policies.of(holder)
             patience = policy.patience(self.rules, holder, waiter, cost)
+        if lease.short:
+            patience = max(patience, PATIENCE_NS)
         lease.contended, lease.cost_ns, lease.until = True, cost, until
         lease.for_limit = False
         lease.waiter = waiter.id if waiter else None
         lease.paid_ns = 0
-        if holder.debt_ns:
+        if holder.debt_ns and not lease.short:
             lease.paid_ns = min(holder.debt_ns, self.quanta.quantum(holder, lease) // 2)
             holder.debt_ns -= lease.paid_ns
         self.effects.contend(Contend(holder.id, lease.epoch, max(patience, IDLE_FLOOR_NS)))

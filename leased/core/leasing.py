@@ -24,7 +24,8 @@ class Leasing:
         self.memory = memory
         self.waiters = waiters
         self.quanta = Quanta(rules)
-        self.stages = Stages(rules, effects, self.quanta, self.end)
+        self.short_turns = waiters.short_turns
+        self.stages = Stages(rules, effects, self.quanta, self.short_turns, self.end)
         self.contention = Contention(rules, effects, self.quanta, self.stages)
         self.epoch = self.first_epoch = first_epoch
 
@@ -32,6 +33,7 @@ class Leasing:
         """Grant the tenant its gang. Where it fills a gap, it must have released by `until`."""
         rules = self.rules
         shared = tenant.heeds != ALONE
+        short, kept = self.short_turns.take(tenant)
         self.waiters.end(tenant)
         handed = self._handed(tenant, shared)
         prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
@@ -40,6 +42,8 @@ class Leasing:
             prefetch = self._bring_in(tenant, shared)
         lease = self.hold(tenant, self.epoch)
         lease.handed, lease.moves_ns = handed, moves_ns
+        if short or kept:
+            self.short_turns.granted(lease, short, kept)
         if tenant.swaps:
             lease.restoring = True
             for uuid in tenant.gang:
@@ -51,8 +55,11 @@ class Leasing:
         self.effects.grant(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
         if until != FOREVER:
             self.contention.contend(tenant, None, until)
-        elif tenant.limit < 1:
+            return
+        if tenant.limit < 1:
             self.contention.limit(tenant)
+        if not lease.restoring:
+            self.short_turns.goes_on(lease, tenant.mask, rules.now)
 
     def _handed(self, tenant: Tenant, shared: bool) -> dict[int, list[str]]:
         """Count the handoffs to the tenant that is granted. Returns the devices by the time since
@@ -103,6 +110,8 @@ class Leasing:
             self.memory.rest(tenant)
         tenant.lease = None
         self.quanta.dues.put(tenant.id, None)
+        if lease.short:
+            self.short_turns.over(tenant, rules.now)
         if tenant.wider:
             self.take_wider(tenant)
 
@@ -117,6 +126,9 @@ class Leasing:
                 tenant.drained_ns = self.rules.now - lease.revoked_at
             if lease.overrun_at is not None:
                 tenant.debt_ns += self.rules.now - lease.overrun_at
+            if lease.kept:
+                charged = self.rules.policies.of(tenant).charges
+                self.short_turns.released(tenant, charged, self.rules.now)
             self.end(tenant)
 
     def adopt(self, tenant: Tenant, epoch: int) -> None:

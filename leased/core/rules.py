@@ -18,6 +18,7 @@ from leased.usage.lease_clock import LeaseClock
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
+SHORT_NS = 5_000_000_000  # a short turn, see short_turns.py
 BACKFILL_NS = 20_000_000  # less is not worth a grant
 GRACE_MORE_NS = 4_000_000_000  # by which the grace after a restart grows at most
 NOWHERE: Mapping[str, Part] = {}
@@ -262,6 +263,10 @@ class Rules:
         if lease is not None and lease.moves_ns > handoff_ns:
             handoff_ns = lease.moves_ns
         floor = self.floor_ns(handoff_ns)
+        if lease is not None and lease.short:
+            return min(SHORT_NS, max(self.asked_ns(tenant), floor))
+        if waiter is not None and waiter.hurries:
+            return BACKFILL_NS
         if waiter is not None and policy.preempts(self, waiter, tenant):
             return max(BACKFILL_NS, floor)
         return max(policy.quantum(self, tenant, waiter, self.asked_ns(tenant)), floor)

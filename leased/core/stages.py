@@ -14,6 +14,7 @@ from leased.core.actions import Forfeit, Overrun, PassedOver, Revoke
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
+from leased.core.short_turns import ShortTurns
 from leased.core.state import Device, Tenant
 
 
@@ -21,9 +22,15 @@ class Stages:
     """end: takes a lease from its tenant."""
 
     def __init__(
-        self, rules: Rules, effects: Effects, quanta: Quanta, end: Callable[[Tenant], None]
+        self,
+        rules: Rules,
+        effects: Effects,
+        quanta: Quanta,
+        short_turns: ShortTurns,
+        end: Callable[[Tenant], None],
     ):
         self.rules = rules
+        self.short_turns = short_turns
         self.effects = effects
         self.quanta = quanta
         self.end = end
@@ -32,6 +39,7 @@ class Stages:
         lease = tenant.lease
         assert lease is not None
         drain_ns = self.rules.drain_ns
+        self.short_turns.interrupt(tenant)
         lease.revoked, lease.revoked_at = True, self.rules.now
         self.quanta.set_due(tenant, lease, self.rules.now + drain_ns)
         self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))

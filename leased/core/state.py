@@ -20,6 +20,18 @@ MOST_CALM_NS = 64_000_000_000
 CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The place in the line that is kept for a tenant, and how much of its quantum is over.
+
+    until: when it must have asked for a lease again. See short_turns.py.
+    """
+
+    place: Place
+    ran_ns: int = 0
+    until: int = FOREVER
+
+
 @dataclass(slots=True)
 class Lease:
     """A granted lease. since: start of its quantum. due: when its next stage begins.
@@ -46,6 +58,11 @@ class Lease:
     cost_ns: int = 0
     paid_ns: int = 0
     until: int = FOREVER
+    # short: the short turn of a waiter that has handled a signal. kept: for its tenant once it is
+    # over. ran_ns: so much of its quantum was over when it was interrupted for a short turn.
+    short: bool = False
+    kept: Kept | None = None
+    ran_ns: int = 0
     # Its handoffs, until its holder can begin to work: the devices by the time since when.
     handed: dict[int, list[str]] = field(default_factory=dict)
 
@@ -93,6 +110,11 @@ class Tenant:
     late: int | None = None  # until then the gap before it is open once more
     barred_until: int | None = None  # it waits, and its policy lets it have its devices then
     waiting: bool = False
+    hurries: bool = False  # its next lease is a short turn, see short_turns.py
+    short_at: int | None = None  # when it last began to hurry
+    short_left: int = 0  # how many it may have for its last signal, and until when it asks for them
+    short_until: int = 0
+    kept: Kept | None = None
     controlled: bool = False  # time slices of the GPU can divide its work from that of others
     has_asked: bool = False  # it has waited for its gang or held it, so it may hold it
     granted: int = 0  # the epoch of its last lease

@@ -25,6 +25,7 @@ from leased.core.tenant_events import (
     Released,
     Requested,
     Restored,
+    Signalled,
     SpeedMeasured,
     StraySeen,
     Thawed,
@@ -109,10 +110,16 @@ class TenantChanges:
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
+    def signal(self, tenant: Tenant, _: Signalled) -> None:
+        self.waiters.short_turns.ask(tenant, self.rules.now)
+
     def restored(self, tenant: Tenant, event: Restored) -> None:
         lease = tenant.lease
         if lease is not None and lease.epoch == event.epoch and lease.restoring:
             self.quanta.begin(tenant, lease)
+            now = self.rules.now
+            restore_ns = now - lease.granted_at
+            self.waiters.short_turns.goes_on(lease, tenant.mask, now, restore_ns)
             for uuid in tenant.gang:
                 self.rules.devices[uuid].restoring.discard(tenant.id)
             self.memory.restored(tenant)
@@ -175,6 +182,7 @@ OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {
     Released: TenantChanges.release,
     MemoryChanged: TenantChanges.change_memory,
     SpeedMeasured: TenantChanges.learn_speed,
+    Signalled: TenantChanges.signal,
     Restored: TenantChanges.restored,
     Frozen: TenantChanges.freeze,
     Thawed: TenantChanges.freeze,

@@ -96,6 +96,14 @@ class Unparked:
 
 
 @dataclass(frozen=True)
+class Signalled:
+    """A process of the tenant has handled a signal while it waited, or its time limit is near. If
+    the tenant waits it gets a short turn soon."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
 class Restored:
     """A tenant that swaps has restored all its memory: its quantum begins now."""
 
@@ -189,6 +197,7 @@ OfTenant = (
     | Thawed
     | Parked
     | Unparked
+    | Signalled
     | Restored
     | Released
     | MemoryChanged

@@ -9,6 +9,7 @@ from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.memory import Memory
 from leased.core.rules import Rules
+from leased.core.short_turns import ShortTurns
 from leased.core.state import ALONE, FREE, Tenant
 from leased.memory.share import Place
 
@@ -24,6 +25,7 @@ class Waiters:
         self.memory = memory
         self.arrivals = 0
         self.wakes: Deadlines[int] = Deadlines()
+        self.short_turns = ShortTurns(rules)
 
     def begin(self, tenant: Tenant) -> None:
         """The tenant waits for its gang from now on."""
@@ -31,6 +33,8 @@ class Waiters:
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
         if not tenant.has_asked:
             tenant.has_asked = self.rules.controls_changed = True
+        if tenant.kept or tenant.short_left:
+            self.short_turns.asks(tenant, now)
         self._arrive(tenant)
         if self.rules.policies.of(tenant).shares:
             self._bar(tenant)
@@ -39,6 +43,8 @@ class Waiters:
     def end(self, tenant: Tenant) -> None:
         if tenant.waiting:
             tenant.wait_ends(self.rules.now)
+            if self.short_turns.asked:
+                self.short_turns.forget(tenant)
             if tenant.place is not None:
                 self.leave_line(tenant)
             if tenant.barred_until is not None:
@@ -110,6 +116,10 @@ class Waiters:
         later = when is not None and when > self.rules.now
         self.wakes.put(waiter.id, when if later else None)
 
+    def hurry(self, tenant: Tenant) -> None:
+        """The tenant, which is in the line, is the first of all from now on."""
+        self._move(tenant, self._placed(tenant))
+
     def mix(self) -> None:
         """Gangs or policies have changed, so some waiters may be served in another order: by the
         policy instead of who came first, or the other way round."""
@@ -134,7 +144,10 @@ class Waiters:
         """The place that its policy gave it. Where gangs connect devices of several policies, it
         is the order of coming, since places of different policies cannot be compared."""
         mixed = tenant.mask & self.rules.mixed_mask
-        return (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
+        usual = (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
+        if tenant.hurries or tenant.kept:
+            return self.short_turns.place(tenant, usual)
+        return usual
 
     # -- the line ---------------------------------------------------------------------
 
@@ -143,6 +156,8 @@ class Waiters:
         if self.rules.charges.on:
             self.rules.charges.begin(tenant, False, self.rules.now)
         self._enter(tenant, self._place(tenant))
+        if self.short_turns.asked:
+            self.short_turns.lines_up(tenant, self.rules.now)
         if self.rules.policies.of(tenant).shares:
             self._plan_wake(tenant)
         self._tell(tenant)
@@ -151,6 +166,8 @@ class Waiters:
         if self.rules.charges.on:
             self.rules.charges.end(tenant, self.rules.now)
         self._leave(tenant)
+        if tenant.hurries or tenant.kept:
+            self.short_turns.leaves_line(tenant, self.rules.now)
         if self.wakes.heap and tenant.barred_until is None:
             self.wakes.put(tenant.id, None)
         self._tell(tenant)

@@ -3,8 +3,8 @@
 Jobs speak the protocol as it can be spoken, and nobody behaves: messages are late, processes
 stop, are frozen, hang and die, memory turns out to be fixed, jobs are parked and suspended, the
 site drains, locks, reloads and restarts. What jobs there are is drawn too (tests/core/mixes.py),
-in every other run some of them lie (tests/core/lying.py), and in every third some have shares
-(tests/core/share_mixes.py).
+in every other run some of them lie (tests/core/lying.py), in every third some have shares
+(tests/core/share_mixes.py); in every fourth processes handle signals (tests/core/signalling.py).
 After every event it is looked at whether the rules hold (tests/core/judge.py). Time is
 simulated. From a first seed, which is printed, one run after the other, until there have been
 enough of both.
@@ -30,7 +30,7 @@ from typing import Any
 from leased import policy
 from tests.bench import write
 from tests.core.adversary import Run, counterexample, run
-from tests.core.share_mixes import half_sharing
+from tests.core.signalling import half_signalling
 
 RUNS, EVENTS = 1000, 1_000_000
 BATCH = 8
@@ -38,7 +38,7 @@ BATCH = 8
 
 def of(name: str) -> Callable[[int], Run]:
     """A run from a seed, under the policy of that name."""
-    return functools.partial(run, policy_name=name, draw=half_sharing)
+    return functools.partial(run, policy_name=name, draw=half_signalling)
 
 
 def ended_quietly() -> None:
@@ -62,7 +62,7 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
     found = [show(run) for run in runs(name, first, seconds, least, events)]
     broken = [run.seed for run in found if run.fault is not None]
     for seed in broken[:3]:
-        print(counterexample(seed, policy_name=name, draw=half_sharing), flush=True)
+        print(counterexample(seed, policy_name=name, draw=half_signalling), flush=True)
     return {
         "runs": len(found),
         "events": sum(run.events for run in found),

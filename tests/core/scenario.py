@@ -67,7 +67,8 @@ OF_JOB = (
     *("park", "unpark", "suspend"),
 )
 LIE = "lie"  # see lying.py
-ABOUT_JOBS = (*OF_JOB, LIE)
+SIGNAL = "signal"  # a process handles one, see signalling.py
+ABOUT_JOBS = (*OF_JOB, LIE, SIGNAL)
 WORK = "work"  # of a device, see measuring.py
 OF_DEVICE = ("lock", "quantum", "drain", "resume", "channels", "room", "policy")
 LOCKS = ("on", "off", "auto", "none")

@@ -14,7 +14,7 @@ from leased.core.arbiter import Arbiter
 from tests.core import departing, lying, measuring
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
-from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, WORK, Job, Poke, Scenario
+from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, SIGNAL, WORK, Job, Poke, Scenario
 
 S = 1_000_000_000
 SEES_NS = S // 2  # after which the daemon notices that a job is frozen
@@ -417,7 +417,9 @@ class World:
         if not client.alive or client.frozen:
             return
         d = client.gang[poke.amount % len(client.gang)]
-        if poke.what == "size":
+        if poke.what == SIGNAL:
+            self.do(core.Signalled(client.tenant))
+        elif poke.what == "size":
             client.resize(d, poke.amount)
         elif poke.what == "fixed":
             client.set_fixed(d, poke.amount if poke.amount % 3 else 0)
