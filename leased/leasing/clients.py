@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from leased.connections.limits import credible
-from leased.core.arbiter import Adopted, CameBack, Released, Requested, Restored, SpeedMeasured
+from leased.core.arbiter import (
+    Adopted,
+    CameBack,
+    Released,
+    Requested,
+    Restored,
+    Signalled,
+    SpeedMeasured,
+)
 from leased.core.tenant_events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
@@ -39,6 +47,10 @@ class Clients:
     def suspends(self, tenant: Tenant) -> None:
         """Slurm is about to stop the process, so the job must leave its GPUs now."""
         self.on_suspend(tenant)
+
+    def signalled(self, tenant: Tenant) -> None:
+        """A thread of the process waits at its gate and has handled a signal."""
+        self.loop.run(Signalled(tenant.job_id))
 
     def attach(self, tenant: Tenant, client: Client, hello: client_messages.Hello) -> None:
         """A process has said HELLO: answer WELCOME, and note its lease, its memory and what it

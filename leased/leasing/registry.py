@@ -78,6 +78,7 @@ class Registry(Mapping[int, Tenant]):
                 host=tenant.swaps and self.offers_host(),
                 cleans=self.cleans,
                 details=True,
+                signals=True,
             )
         )
 

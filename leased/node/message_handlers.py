@@ -124,6 +124,7 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
         tenant, client, message
     ),
     client_messages.Suspends: lambda leases, _, tenant, __: leases.clients.suspends(tenant),
+    client_messages.Signalled: lambda leases, _, tenant, __: leases.clients.signalled(tenant),
     client_messages.Name: lambda leases, client, _, message: leases.introductions.named(
         client, message
     ),

@@ -126,6 +126,11 @@ class Suspends:
 
 
 @dataclass(frozen=True)
+class Signalled:
+    """A thread that waits at the gate has handled a signal."""
+
+
+@dataclass(frozen=True)
 class Claim:
     """The client is about to allocate on a device.
 
@@ -184,6 +189,7 @@ Message = (
     | HostTake
     | HostGive
     | Suspends
+    | Signalled
     | Claim
     | Details
     | Channels

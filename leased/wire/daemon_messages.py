@@ -29,6 +29,7 @@ class Gang:
     host: bool = False  # the node has host memory for its copies
     cleans: bool = True  # memory that equals its copy is evicted without another copy
     details: bool = False  # the daemon understands DETAILS
+    signals: bool = False  # ... SIGNALLED
 
 
 def _fill(message: Any, amounts: Mapping[str, DeviceBytes]) -> None:
@@ -52,6 +53,7 @@ def welcome(gang: Gang) -> bytes:
     message.flags |= lib.GL_WELCOME_PARKS
     message.flags |= lib.GL_WELCOME_CLEAN if gang.cleans else 0
     message.flags |= lib.GL_WELCOME_DETAILS if gang.details else 0
+    message.flags |= lib.GL_WELCOME_SIGNALS if gang.signals else 0
     _fill(message, {uuid: DeviceBytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 

@@ -63,6 +63,8 @@
  *                 needs the space. A GRANT restores it.
  *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
  *                 memory now. Sent only to a daemon with GL_WELCOME_PARKS.
+ *   C SIGNALLED   A thread that waits at the gate has handled a signal, on which the program may
+ *                 act only when the call returns. Sent only to a daemon with GL_WELCOME_SIGNALS.
  *   D RESYNC      A new daemon has taken over this connection: send HELLO again. It ignores
  *                 everything before that HELLO.
  * Both sides ignore a message with an old epoch. When the connection ends, the client is gone, and
@@ -112,7 +114,8 @@ enum gl_welcome_flags {
 	GL_WELCOME_HOST = 16,      /* ... GL_HOST_TAKE, GL_HOST_GIVE and GL_CLAIM */
 	GL_WELCOME_PARKS = 32,     /* ... GL_SUSPENDS */
 	GL_WELCOME_CLEAN = 64,     /* memory that still equals its copy need not be copied again */
-	GL_WELCOME_DETAILS = 128   /* this daemon understands GL_DETAILS */
+	GL_WELCOME_DETAILS = 128,  /* this daemon understands GL_DETAILS */
+	GL_WELCOME_SIGNALS = 256   /* ... GL_SIGNALLED */
 };
 
 enum gl_grant_flags {

@@ -45,6 +45,17 @@ void lease_ask(struct lease *lease)
 	lease->port->send(&request, sizeof(request));
 }
 
+void lease_tell_signals(struct lease *lease)
+{
+	struct gl_header signalled = message_header(GL_SIGNALLED, sizeof(signalled));
+	unsigned int signals = lease->port->signals();
+
+	if (signals == lease->signals_told || lease->phase != LEASE_NONE || !lease->requested)
+		return;
+	lease->signals_told = signals;
+	lease->port->send(&signalled, sizeof(signalled));
+}
+
 bool lease_awaited(const struct lease *lease)
 {
 	return lease->phase == LEASE_NONE || lease->phase == LEASE_RESTORING;
@@ -55,6 +66,7 @@ bool lease_awaited(const struct lease *lease)
 void lease_forget_daemon(struct lease *lease)
 {
 	lease->requested = false;
+	lease->signals_told = lease->signals;
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
 	waiters_end_rest(lease);

@@ -24,7 +24,8 @@
 
 #define MOST_SLICE_US UINT64_C(1000000)
 
-static bool explains, introduces, parks, details; /* what the daemon's WELCOME has announced */
+/* What the daemon's WELCOME has announced. */
+static bool explains, introduces, parks, details, signals;
 
 bool messages_explain(void)
 {
@@ -44,6 +45,11 @@ bool messages_park(void)
 bool messages_details(void)
 {
 	return details;
+}
+
+bool messages_signals(void)
+{
+	return signals;
 }
 
 void message_hello(void)
@@ -68,6 +74,7 @@ static void take_welcome(const struct gl_welcome *message)
 	introduces = message->flags & GL_WELCOME_INTRODUCES;
 	parks = message->flags & GL_WELCOME_PARKS;
 	details = message->flags & GL_WELCOME_DETAILS;
+	signals = message->flags & GL_WELCOME_SIGNALS;
 	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
@@ -93,7 +100,7 @@ static void take_refusal(const struct gl_refused *message)
 /* The new daemon's WELCOME will announce what it understands. */
 static void take_resync(void)
 {
-	explains = introduces = parks = details = false;
+	explains = introduces = parks = details = signals = false;
 	explain_forget_daemon(now_ns());
 	channels_forget();
 	meeting_forget_daemon();
@@ -201,6 +208,6 @@ void message_take(const void *data, size_t size, int descriptor)
 
 static void in_child(void)
 {
-	explains = introduces = parks = details = false;
+	explains = introduces = parks = details = signals = false;
 }
 FORK_WATCH(in_child);

@@ -16,5 +16,6 @@ bool messages_introduce(void); /* it introduces processes to each other */
 bool messages_explain(void);   /* it answers GL_WHY */
 bool messages_park(void);      /* it understands GL_SUSPENDS */
 bool messages_details(void);   /* it understands GL_DETAILS */
+bool messages_signals(void);   /* it understands GL_SIGNALLED */
 
 #endif

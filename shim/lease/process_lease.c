@@ -103,6 +103,7 @@ static const struct lease_stops stops = {
 static const struct lease_port port = {
     .now = now,
     .waiting = waiting,
+    .signals = waiting_signals,
     .wake = waiting_wake_all,
     .send = link_send,
     .send_memory = link_send_memory,

@@ -14,6 +14,7 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
+#include "lease/first_thread.h"
 #include "lease/host_memory.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
@@ -65,6 +66,22 @@ static void receive(void)
 		link_lose();
 }
 
+/* A thread at the gate knows by itself when it has handled a signal. */
+static void look_for_signals(void)
+{
+	if (threads_waiting(WAIT_GATE) > 0 && lease_awaited(&process_lease) &&
+	    first_thread_was_woken())
+		waiting_note_signal();
+}
+
+static void tell_signals(void)
+{
+	if (!link_is_served() || !messages_signals())
+		return;
+	look_for_signals();
+	lease_tell_signals(&process_lease);
+}
+
 static void speak(void)
 {
 	if (connection_fd() < 0)
@@ -75,6 +92,7 @@ static void speak(void)
 		suspend_speak();
 	host_memory_speak();
 	lease_ask(&process_lease);
+	tell_signals();
 	link_send_memory_when_due();
 	if (link_is_served())
 		link_send_details(messages_details());

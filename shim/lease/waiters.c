@@ -78,6 +78,8 @@ void waiters_open(struct lease *lease)
 	waiters_end_stop(lease);
 	lease->port->stops->prepare();
 	lease->phase = LEASE_OPEN;
+	lease->patient = lease->signals != lease->signals_told;
+	lease->signals = lease->signals_told = lease->port->signals();
 	waiters_end_rest(lease);
 	lease->port->gate->open();
 	lease->port->wake();
@@ -117,10 +119,17 @@ void waiters_note_rest(struct lease *lease)
 	lease->calls = calls;
 }
 
+/* What a program does after a signal, it does not do again and again. */
 bool waiters_idle_long_enough(const struct lease *lease)
 {
-	return lease->idle_ns != GL_IDLE_NEVER && lease->idle_since &&
-	       idle_enough(&lease->pauses, lease->port->now() - lease->idle_since, lease->idle_ns);
+	uint64_t so_far;
+
+	if (lease->idle_ns == GL_IDLE_NEVER || !lease->idle_since)
+		return false;
+	so_far = lease->port->now() - lease->idle_since;
+	if (lease->patient)
+		return so_far >= lease->idle_ns;
+	return idle_enough(&lease->pauses, so_far, lease->idle_ns);
 }
 
 int64_t waiters_pause_ns(const struct lease *lease)

@@ -54,6 +54,7 @@ static void show_clients(void)
 	SHOW(host_take, gl_host, GL_HOST_TAKE, {.number = 36, .bytes = 37});
 	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
 	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
+	SHOW(signalled, gl_header, GL_SIGNALLED, {0});
 	SHOW(details, gl_details, GL_DETAILS,
 	     {.left = 47,
 	      .shared = 48,

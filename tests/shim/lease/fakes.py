@@ -34,6 +34,7 @@ class Process:
         self.still = False  # the work is stopped, and memory may move
         self.sent: list[tuple[str, Any]] = []
         self.memory_sent = False  # since the last change of phase
+        self.signals = self.signals_told = 0  # that threads at the gate have handled
         self.paced = 0
         self.active_at = self.now
         # What the messages of both sides tell:
@@ -76,6 +77,7 @@ class Process:
             "lease_port",
             now=lambda: self.now,
             waiting=lambda: len(gate.at_gate),
+            signals=lambda: self.signals,
             wake=act(gate.let_in),
             send=act(self._send),
             send_memory=act(self._send_memory),
@@ -223,6 +225,13 @@ class Process:
         if not self.memory_sent:
             raise Broken("a lease is requested before MEMORY is sent")
 
+    def _sent_signalled(self, _: Any) -> None:
+        if self.holds or not self.lease.requested:
+            raise Broken("SIGNALLED is sent, and no lease is requested")
+        if self.signals_told == self.signals:
+            raise Broken("SIGNALLED is sent, and no signal has come")
+        self.signals_told = self.signals
+
     def _sent_released(self, said: Any) -> None:
         if said.epoch != self.holds:
             raise Broken(f"the lease {said.epoch} is released, and the process has {self.holds}")
@@ -298,6 +307,7 @@ class Process:
     def advance(self) -> None:
         self.memory_sent = False
         self.do(lib.lease_ask)
+        self.do(lib.lease_tell_signals)
         self.do(lib.lease_advance)
         self.gate.let_in()
 

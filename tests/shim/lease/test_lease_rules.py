@@ -75,6 +75,7 @@ class Anything(RuleBasedStateMachine):
         process = self.process
         process.do(lib.lease_forget_daemon)
         process.idle_ns = IDLE_NEVER
+        process.signals_told = -1
         hello = ffi.new("struct gl_hello *")
         process.do(lib.lease_hello, hello)
         assert hello.held_epoch == process.holds
@@ -87,6 +88,11 @@ class Anything(RuleBasedStateMachine):
     @rule(context=contexts)
     def call(self, context: int) -> None:
         self.process.gate.come(context)
+
+    @precondition(lambda self: self.process.gate.at_gate)
+    @rule()
+    def handle_signal(self) -> None:
+        self.process.signals += 1
 
     @precondition(lambda self: self.process.gate.inside)
     @rule(submits=st.booleans())
@@ -450,3 +456,26 @@ def test_a_pause_goes_on_when_those_who_waited_have_gone() -> None:
     process.run(HANDOFF)
     contend(process)
     assert process.run(MS, lambda: not process.holds)
+
+
+def test_a_signal_is_told_once_to_each_daemon_until_the_gate_has_been_open() -> None:
+    process = Process()
+
+    def told() -> list[str]:
+        sent, process.sent = [name for name, _ in process.sent], []
+        return sent
+
+    process.gate.come(0)
+    process.signals = 1
+    process.run(S)
+    process.run(S)
+    assert told() == ["REQUEST", "SIGNALLED"]
+    process.do(lib.lease_forget_daemon)
+    process.signals_told = 0
+    process.run(S)
+    assert told() == ["REQUEST", "SIGNALLED"]
+    in_open(process)
+    in_none(process)
+    process.gate.come(0)
+    process.run(S)
+    assert "SIGNALLED" not in told()
