@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from leased.leasing.leases import Leases
 from leased.slurm.commands import JobState, Slurm
@@ -22,7 +22,8 @@ CLOCKS_S = 60.0  # by how much slurmctld's clock may be ahead of ours
 
 
 class EndedJobs:
-    """lives: whether a process of a job is known here. ended: called with a job that is over."""
+    """lives: whether a process of a job is known here. ended: called with a job that is over.
+    heard: called with what Slurm says of all jobs, and when each began here."""
 
     def __init__(
         self,
@@ -31,12 +32,15 @@ class EndedJobs:
         slurm: Slurm,
         lives: Callable[[int], bool],
         ended: Callable[[int], None],
+        *,
+        heard: Callable[[Mapping[int, JobState], Mapping[int, float]], None] = lambda *_: None,
     ):
         self.leases = leases
         self.store = store
         self.slurm = slurm
         self.lives = lives
         self.ended = ended
+        self.heard = heard
         self.fault = ""  # why Slurm could not be asked
 
     async def find(self) -> None:
@@ -56,6 +60,7 @@ class EndedJobs:
             self._note(str(fault))
             return
         self._note("")
+        self.heard(said, opened)
         for job_id, tenant in asked.items():
             # Otherwise a later run of the job has begun here meanwhile.
             same = self.leases.tenants.get(job_id) is tenant

@@ -14,6 +14,7 @@ from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.monitors import time_limits
 from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
@@ -23,6 +24,7 @@ from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.suspensions import ASK_S, Suspensions
+from leased.monitors.time_limits import TimeLimits
 from leased.node import rules_report
 from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
@@ -65,7 +67,10 @@ class Monitors:
         self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))
         self.rules_report = RulesReport(slurm, lambda: admin.config, admin.settings.limits)
-        self.ended_jobs = EndedJobs(*(leases, store, slurm, admin.lives_here, job_ended))
+        self.time_limits = TimeLimits(leases)
+        self.ended_jobs = EndedJobs(
+            *(leases, store, slurm, admin.lives_here, job_ended), heard=self.time_limits.heard
+        )
 
     def report(self, found: Found) -> None:
         """Log the faults that were found at the start; DeviceMonitor logs later ones."""
@@ -85,6 +90,7 @@ class Monitors:
         tasks.every(ASK_S, self.suspensions.ask)
         tasks.start(self.suspensions.watch)
         tasks.every(IDLE_S, self.idle_jobs.beat)
+        tasks.every(time_limits.LOOK_S, self.time_limits.beat)
         tasks.every(AHEAD_S, self.copies_ahead.beat)
         tasks.every(rules_report.LOOK_S, self.rules_report.beat)
 

@@ -13,7 +13,7 @@ log = logging.getLogger("gpu-leased")
 
 LONGEST_WORDS = 200  # characters of a command's errors that the journal gets
 # The columns that squeue is asked for, and the header that it prints for them.
-COLUMNS, HEADER = "%A %T %S", ["JOBID", "STATE", "START_TIME"]
+COLUMNS, HEADER = "%A %T %S %e", ["JOBID", "STATE", "START_TIME", "END_TIME"]
 RUNNING = "RUNNING"
 # States in which a job has no process on any node.
 ABSENT = {
@@ -24,10 +24,12 @@ ABSENT = {
 
 
 class JobState(NamedTuple):
-    """What Slurm says of a job. start: of its present run, in seconds since 1970; None: unknown."""
+    """What Slurm says of a job. Times in seconds since 1970; None: unknown. start: of its present
+    run. end: when its time limit will be over, if it runs."""
 
     state: str
     start: float | None = None
+    end: float | None = None
 
     @property
     def absent(self) -> bool:
@@ -64,8 +66,8 @@ class Slurm:
         if header != HEADER or any(len(line) != len(HEADER) for line in lines):
             raise OSError("squeue's answer cannot be read")
         return {
-            int(job): JobState(state, float(start) if start.isdecimal() else None)
-            for job, state, start in lines
+            int(job): JobState(state, _time(start), _time(end) if state == RUNNING else None)
+            for job, state, start, end in lines
             if job.isdecimal()
         }
 
@@ -99,6 +101,10 @@ class Slurm:
             log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
         elif say:
             log.warning("done, as limits.overrun says: %s", what)
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
 
 
 def _words(err: str) -> str:

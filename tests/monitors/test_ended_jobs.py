@@ -15,7 +15,7 @@ from leased.slurm.commands import JobState, Slurm
 from leased.store.store import Store
 from tests.admin.test_given_options import Node
 
-HEADER = "JOBID STATE START_TIME"
+HEADER = "JOBID STATE START_TIME END_TIME"
 
 
 class Squeue:
@@ -44,10 +44,14 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Squeue:
 
 
 def test_squeues_answer_is_read(squeue: Squeue) -> None:
-    squeue.says(HEADER, "7 RUNNING 1700000000", "8 PENDING N/A", "9 CANCELLED 1700000001")
+    squeue.says(
+        HEADER,
+        *("7 RUNNING 1700000000 1700000060", "8 PENDING N/A N/A"),
+        "9 CANCELLED 1700000001 1700000002",
+    )
     found = squeue.jobs(7, 8, 9, 10)
     assert found == {
-        7: JobState("RUNNING", 1.7e9),
+        7: JobState("RUNNING", 1.7e9, 1.7e9 + 60),
         8: JobState("PENDING"),
         9: JobState("CANCELLED", 1700000001.0),
     }
@@ -56,7 +60,7 @@ def test_squeues_answer_is_read(squeue: Squeue) -> None:
 
 def test_squeue_is_asked_in_the_way_that_is_read(squeue: Squeue) -> None:
     squeue.does('echo "$@" $SLURM_TIME_FORMAT >&2; exit 1')
-    with pytest.raises(OSError, match="-t all -j 7,8 -o %A %T %S %s"):
+    with pytest.raises(OSError, match="-t all -j 7,8 -o %A %T %S %e %s"):
         squeue.jobs(7, 8)
 
 
