@@ -24,6 +24,8 @@ from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import client_messages, daemon_messages
 
+LEAST_SEEN_NS = 100_000_000  # less says nothing
+
 
 class Clients:
     """A method for each message of a client. A connection calls it with its tenant and itself."""
@@ -167,8 +169,13 @@ class Clients:
             self.stuck.tell_stuck(tenant, client)
 
     def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
-        """The process answers MEASURE: how many calls it has submitted so far."""
+        """The process answers MEASURE: how many calls it has submitted so far, and how much of the
+        time it has had unfinished work since it was last asked."""
         client.calls = message.calls, self.loop.clock()
+        busy = message.busy_ns - client.progress.busy_ns
+        seen = message.seen_ns - client.progress.seen_ns
+        client.unfinished = min(1.0, max(0, busy) / seen) if seen >= LEAST_SEEN_NS else None
+        client.progress = message
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:
         """The process says how much memory it has now."""

@@ -30,6 +30,8 @@ class Client(Protocol):
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
     runs: dict[str, tuple[int, int]]  # by UUID, the slice and the duty that it was told
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
+    progress: client_messages.Progress  # what it last answered to MEASURE
+    unfinished: float | None  # the part of the time in which it had unfinished work, until then
 
     @property
     def pid(self) -> int: ...

@@ -17,7 +17,8 @@ from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.slices.controller import Controller
-from leased.slices.job import AS_MADE, Choice, Seen, as_made
+from leased.slices.job import AS_MADE, LONG_US, Choice, Seen, as_made
+from leased.slices.unfinished import parts as parts_of
 from leased.wire import client_messages, daemon_messages
 
 PATIENCE_NS = 2_000_000_000  # NVML may say nothing for so long: some cards have a sample a second
@@ -43,6 +44,8 @@ class TimeSlices:
         if not tenants:
             self.controllers.pop(uuid, None)
         parts = _parts(tenants, busy, work)
+        if parts is not None:
+            parts = self._unfinished(uuid, tenants) or parts
         if parts is not None or not tenants:
             self.silent_since.pop(uuid, None)
         else:
@@ -77,6 +80,24 @@ class TimeSlices:
         """A process of the tenant is gone."""
         if self.registry.has(tenant):
             self._tell_arbiter(tenant)
+
+    def _unfinished(self, uuid: str, tenants: list[Tenant]) -> dict[int, float] | None:
+        """By job, the part of the device that it has, by what its processes say of their work,
+        which are asked again. None: some have not said it; one job is alone, or one has a share,
+        which is kept by what NVML says."""
+        holders = [t for t in tenants if self.loop.view.tenant(t.job_id).lease is not None]
+        shared = any(t.given.request > 0 or t.given.limit < 1 for t in tenants)
+        if len(holders) < 2 or shared:
+            return None
+        said = {t.job_id: _said(t) for t in holders}
+        for tenant in holders:
+            tenant.tell_holders(daemon_messages.MEASURE)
+        known = {job: part for job, part in said.items() if part is not None}
+        if len(known) < len(said):
+            return None
+        favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
+        processes = {t.job_id: sum(bool(c.held) for c in t.clients) for t in holders}
+        return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
 
     # -- what is known -------------------------------------------------------------------
 
@@ -144,6 +165,15 @@ class TimeSlices:
         controlled = tenant.controlled and known and not self.disobeys(tenant)
         if state.controlled != controlled:
             self.loop.run(Channels(tenant.job_id, controlled))
+
+
+def _said(tenant: Tenant) -> float | None:
+    """What part of the time one of its processes had unfinished work. None: one has not said it."""
+    said = [client.unfinished for client in tenant.clients if client.held]
+    for client in tenant.clients:
+        client.unfinished = None
+    known = [part for part in said if part is not None]
+    return max(known, default=0.0) if len(known) == len(said) else None
 
 
 def _pids(tenant: Tenant) -> set[int]:

@@ -77,6 +77,8 @@ class ClientConnection(Connection):
         self.held = self.passed = 0
         self.restoring = False
         self.calls: tuple[int, int] | None = None
+        self.progress = client_messages.Progress(0)
+        self.unfinished: float | None = None
         # stale: the connection is a former daemon's, and its client has not said HELLO to this one.
         # restored: it is a former daemon's, whatever the client has said since.
         self.stale = self.restored = False

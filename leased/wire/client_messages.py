@@ -67,9 +67,12 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Progress:
-    """calls: how many have been submitted so far."""
+    """calls: how many have been submitted so far. For how many ns the process has looked whether it
+    has unfinished work (seen_ns), and for how many it had some (busy_ns)."""
 
     calls: int
+    busy_ns: int = 0
+    seen_ns: int = 0
 
 
 @dataclass(frozen=True)

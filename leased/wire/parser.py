@@ -108,7 +108,7 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_REQUEST: lambda _: Request(),
     lib.GL_RELEASED: _released,
     lib.GL_STUCK: lambda m: Stuck(int(m.epoch)),
-    lib.GL_PROGRESS: lambda m: Progress(int(m.calls)),
+    lib.GL_PROGRESS: lambda m: Progress(int(m.calls), int(m.busy_ns), int(m.seen_ns)),
     lib.GL_RESTORED: lambda m: Restored(int(m.epoch), int(m.bytes), int(m.ns)),
     lib.GL_WHY: lambda _: Why(),
     lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),

@@ -229,10 +229,14 @@ struct gl_released {
 	uint64_t prefetch_ns;
 };
 
-/* GL_PROGRESS: how many calls the process has submitted since it started. */
+/* GL_PROGRESS: how many calls the process has submitted since it started. For a second after each
+ * MEASURE a process that has a lease looks again and again whether it has unfinished work:
+ * seen_ns: for how long it has looked, busy_ns: for how much of that it had some. */
 struct gl_progress {
 	struct gl_header header;
 	uint64_t calls;
+	uint64_t busy_ns;
+	uint64_t seen_ns;
 };
 
 /* GL_RESTORED: how many bytes were restored for this lease, and how long that took. */
@@ -279,7 +283,7 @@ _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
-_Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
+_Static_assert(sizeof(struct gl_progress) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");

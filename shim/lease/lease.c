@@ -5,6 +5,9 @@
 #include "lease/port.h"
 #include "lease/waiters.h"
 
+#define SAMPLE_EVERY_NS UINT64_C(2000000)
+#define SAMPLED_NS UINT64_C(1000000000) /* after each question */
+
 void lease_begin(struct lease *lease, const struct lease_port *port)
 {
 	*lease = (struct lease)LEASE_INITIAL(port);
@@ -280,8 +283,36 @@ static void begin_quiet(struct lease *lease)
 	}
 }
 
+void lease_measure(struct lease *lease, struct gl_progress *progress)
+{
+	lease->sample_until = lease->port->now() + SAMPLED_NS;
+	progress->busy_ns = lease->busy_ns;
+	progress->seen_ns = lease->seen_ns;
+}
+
+/* What a sample finds counts for the time since the one before. */
+static void sample(struct lease *lease)
+{
+	uint64_t now = lease->port->now(), since = now - lease->sampled_at;
+
+	if (now >= lease->sample_until) {
+		lease->sampled_at = 0;
+		return;
+	}
+	if (lease->sampled_at && since < SAMPLE_EVERY_NS)
+		return;
+	if (lease->sampled_at && since < SAMPLED_NS) {
+		bool idle = lease->port->gate->empty() && lease->port->work->idle();
+
+		lease->seen_ns += since;
+		lease->busy_ns += idle ? 0 : since;
+	}
+	lease->sampled_at = now;
+}
+
 static void release_if_idle(struct lease *lease)
 {
+	sample(lease);
 	waiters_note_work(lease);
 	waiters_note_rest(lease);
 	if (waiters_idle_long_enough(lease))
@@ -336,5 +367,7 @@ int64_t lease_pause_ns(const struct lease *lease)
 	if (lease->moving)
 		return lease->port->mover->pause_ns();
 	ns = lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : -1;
+	if (lease->phase == LEASE_OPEN && lease->sampled_at && ns > (int64_t)SAMPLE_EVERY_NS)
+		ns = SAMPLE_EVERY_NS;
 	return lease->prepare_ns && (ns < 0 || ns > lease->prepare_ns) ? lease->prepare_ns : ns;
 }

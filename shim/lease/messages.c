@@ -63,8 +63,10 @@ void message_hello(void)
 
 static void send_progress(void)
 {
-	struct gl_progress progress = {message_header(GL_PROGRESS, sizeof(progress)), gate_calls()};
+	struct gl_progress progress = {message_header(GL_PROGRESS, sizeof(progress)), gate_calls(),
+	                               0, 0};
 
+	lease_measure(&process_lease, &progress);
 	link_send(&progress, sizeof(progress));
 }
 

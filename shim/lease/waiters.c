@@ -78,6 +78,7 @@ void waiters_open(struct lease *lease)
 	waiters_end_stop(lease);
 	lease->port->stops->prepare();
 	lease->phase = LEASE_OPEN;
+	lease->sampled_at = 0;
 	lease->patient = lease->signals != lease->signals_told;
 	lease->signals = lease->signals_told = lease->port->signals();
 	waiters_end_rest(lease);

@@ -20,6 +20,8 @@ class FakeClient:
         self.runs: dict[str, tuple[int, int]] = {}
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
+        self.progress = client_messages.Progress(0)
+        self.unfinished: float | None = None
         self.told: list[int] = []
 
     def has_opener(self) -> bool:
