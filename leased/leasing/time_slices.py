@@ -18,6 +18,7 @@ from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.slices.controller import Controller
 from leased.slices.job import AS_MADE, LONG_US, Choice, Seen, as_made
+from leased.slices.unfinished import by_slices
 from leased.slices.unfinished import parts as parts_of
 from leased.wire import client_messages, daemon_messages
 
@@ -83,11 +84,11 @@ class TimeSlices:
 
     def _unfinished(self, uuid: str, tenants: list[Tenant]) -> dict[int, float] | None:
         """By job, the part of the device that it has, by what its processes say of their work,
-        which are asked again. None: some have not said it; one job is alone, or one has a share,
-        which is kept by what NVML says."""
+        which are asked again. None: some have not said it, or one job is alone; or some have a
+        share, and not all always have work."""
         holders = [t for t in tenants if self.loop.view.tenant(t.job_id).lease is not None]
         shared = any(t.given.request > 0 or t.given.limit < 1 for t in tenants)
-        if len(holders) < 2 or shared:
+        if len(holders) < 2:
             return None
         said = {t.job_id: _said(t) for t in holders}
         for tenant in holders:
@@ -95,8 +96,11 @@ class TimeSlices:
         known = {job: part for job, part in said.items() if part is not None}
         if len(known) < len(said):
             return None
-        favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
         processes = {t.job_id: sum(bool(c.held) for c in t.clients) for t in holders}
+        if shared:
+            slices = {job: self.chosen(job, uuid) for job in known}
+            return by_slices(known, processes, slices)
+        favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
         return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
 
     # -- what is known -------------------------------------------------------------------

@@ -65,6 +65,7 @@ static void prepare(const char *ptx)
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cuMemAlloc(&buffer, words * 4));
 	CU(cuMemsetD8(buffer, 0, words * 4));
+	CU(cuCtxSynchronize()); // the stream does not wait for it
 	submit();
 	CU(cuStreamSynchronize(stream));
 }
