@@ -48,9 +48,10 @@ static const struct lease_quiet quiet = {.wanted = quiet_wanted, .now = quiet_no
 
 #define RENEW_NS UINT64_C(100000000) /* a stop lasts for so long unless it is renewed */
 
+/* Managed memory is moved by copies that the driver may order behind the program's kernels. */
 static bool able(void)
 {
-	return channels_state() == CHANNELS_CONTROLLED;
+	return channels_state() == CHANNELS_CONTROLLED && tenant_swaps();
 }
 
 static void prepare_stop(void)

@@ -30,8 +30,8 @@ import array, os, random, socket, sys
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 def connect(path=sys.argv[1]):
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(path)  # with a time limit it would not wait for its place in the line
     sock.settimeout(60)
-    sock.connect(path)
     return sock
 HELLO, REQUEST = map(bytes.fromhex, sys.argv[2:4])
 def say(*words):

@@ -11,6 +11,7 @@ import pytest
 from leased.api.client import ask
 from leased.cli import show_shares
 from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 from tests.support.programs import SET_UP
@@ -30,7 +31,9 @@ while not pathlib.Path(sys.argv[1]).exists():
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
+    """Time slices cannot be set, so jobs with shares take turns."""
     with sharing_site() as made:
+        EmulatedGpu(made.work / "gpu").fail(0, "controls-unknown")
         yield made
 
 

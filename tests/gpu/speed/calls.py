@@ -42,11 +42,11 @@ class UnknownCost(RuntimeError):
 
 @cache
 def interposed_functions() -> frozenset[str]:
-    """The names in the table of hooks."""
+    """The names in the table of hooks, without those that only wait during a stop."""
     names = set[str]()
-    row = r"^(GATED2|GATED|LOOKS|KEEPS|OWN2|OWN)\((\w+)(?:, (_\w+))?"
+    row = r"^(GATED2|GATED|BLOCKS2|BLOCKS|LOOKS|KEEPS|OWN2|OWN)\((\w+)(?:, (_\w+))?"
     for kind, name, suffix in re.findall(row, HOOKS.read_text(), re.MULTILINE):
-        names |= {name, name + suffix} if kind in ("GATED2", "OWN2") else {name}
+        names |= {name, name + suffix} if kind in ("GATED2", "BLOCKS2", "OWN2") else {name}
     return frozenset(names)
 
 
