@@ -33,7 +33,7 @@ while not pathlib.Path(sys.argv[1]).exists():
 def site() -> Iterator[Site]:
     """Time slices cannot be set, so jobs with shares take turns."""
     with sharing_site() as made:
-        EmulatedGpu(made.work / "gpu").fail(0, "controls-unknown")
+        EmulatedGpu(made.work.parent / "gpu").fail(0, "controls-unknown")
         yield made
 
 
