@@ -50,9 +50,11 @@ void channels_forget(void);
  * A stop takes all compute groups off the hardware, in mid-kernel. Copies of the program go on,
  * unless they are frozen or wait for a kernel. */
 
-/* Asks for a stop, which ends by itself after `ns` unless it is renewed by another call.
- * UINT64_MAX: it lasts until channels_resume(). */
+/* Asks for a stop, which ends by itself after `ns` unless it is renewed. */
 void channels_stop(uint64_t ns);
+/* Renews it, unless it has ended. UINT64_MAX: it lasts until channels_resume(), also if groups that
+ * are made meanwhile cannot be stopped. */
+void channels_renew(uint64_t ns);
 void channels_resume(void);
 /* Any thread may ask. */
 enum stop_phase channels_stop_phase(void);
@@ -67,8 +69,9 @@ struct copy_channel {
 /* Lists them. Returns how many there are, at most `most`. */
 unsigned int channels_list_copies(const uint8_t uuid[16], struct copy_channel *list,
                                   unsigned int most);
-/* Freezes all of them but those listed, and thaws these. */
-void channels_keep_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n);
+/* Freezes those that are listed, or those that are not, and thaws the others. */
+void channels_freeze_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n,
+                            bool listed);
 /* Has the guard done all that was asked for? Any thread may ask. */
 bool channels_settled(void);
 /* Waits for that for at most `us`. */

@@ -25,7 +25,9 @@
 #define MOST_GPUS 16
 #define PERIOD_NS (20 * MS) /* of a duty */
 #define MOST_FAILURES 3     /* in a row; then groups count as not controllable */
+#define RETRY_NS (5 * MS)   /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
+#define FAILED 1 /* a stop that has ended by itself */
 
 /* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
 
@@ -35,15 +37,15 @@ static struct gpu {
 	uint64_t slice_us; /* 0: as made */
 	unsigned int duty; /* per mille */
 } gpus[MOST_GPUS];
-static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none */
+static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
 
 /* -- what is --------------------------------------------------------------------------------- */
 
 static atomic_uint asked, done; /* numbers of requests */
-static atomic_bool stop_failed;
 static _Atomic(enum channels_state) state;
 static char reason[160];
 static unsigned int failures;
+static bool retry;         /* of the guard: a call has failed since it began to look */
 static atomic_uint events; /* counts what the guard has to look at */
 static atomic_bool runs;   /* the guard has been started */
 static atomic_bool any;    /* the process has had a group */
@@ -96,11 +98,12 @@ static void refuse(const char *what, uint32_t status)
 	set_state(CHANNELS_REFUSED);
 }
 
-/* A call has failed. Once may be chance: the group may have gone. */
+/* A call has failed, and is made again. Once may be chance: the group may have gone. */
 static void note_failure(const char *what, uint32_t status)
 {
 	debug("%s failed: 0x%x", what, (unsigned int)status);
-	if (++failures >= MOST_FAILURES)
+	retry = true;
+	if (++failures == MOST_FAILURES)
 		refuse(what, status);
 }
 
@@ -119,7 +122,8 @@ static uint32_t call(int fd, uint32_t client, uint32_t object, uint32_t command,
 	return kernel_control(fd, &control);
 }
 
-/* Learns the UUID of one more GPU. Returns false if there is none to learn. */
+/* Learns the UUID of one more GPU. Returns false if there is none to learn, or if that has failed.
+ */
 static bool learn_uuid(void)
 {
 	struct rm_gid gid = {.flags = RM_GID_BINARY};
@@ -134,8 +138,10 @@ static bool learn_uuid(void)
 	if (!of.object)
 		return false;
 	status = call(of.fd, of.client, of.object, RM_GET_GID, &gid, sizeof(gid));
-	if (status || gid.length != GPU_UUID_BYTES)
+	if (status || gid.length != GPU_UUID_BYTES) {
 		note_failure("to tell which GPU it is", status);
+		return false;
+	}
 	all = groups_take();
 	place = subdevice_find(all, of.client, of.object);
 	if (place) {
@@ -188,9 +194,11 @@ static const struct gpu *gpu_of(struct groups *all, const struct group *group)
 	return NULL;
 }
 
-static bool stop_wanted(uint64_t now)
+/* It does not end because its time has come, but because fail_stop() says so: until then it can be
+ * renewed. */
+static bool stop_wanted(void)
 {
-	return atomic_load(&stop_until) > now;
+	return atomic_load(&stop_until) > FAILED;
 }
 
 /* Is this the part of the period in which groups of this GPU do not run? */
@@ -207,7 +215,7 @@ static bool off_wanted(struct groups *all, const struct channel *channel, uint64
 		return channel->off;
 	if (group->engine != RM_ENGINE_COMPUTE)
 		return channel->frozen;
-	return stop_wanted(now) || pauses(gpu_of(all, group), now);
+	return stop_wanted() || pauses(gpu_of(all, group), now);
 }
 
 /* -- making it so
@@ -318,22 +326,26 @@ static bool set_slice(void)
 	if (!of.object)
 		return false;
 	status = call(of.fd, of.client, of.object, RM_SET_SLICE, &us, sizeof(us));
-	if (status)
+	if (status) {
 		note_failure("to set a time slice", status);
+		return false;
+	}
+	failures = 0;
 	all = groups_take();
 	place = group_find(all, of.client, of.object);
 	if (place)
 		place->slice_us = us;
 	groups_give();
-	return !status;
+	return true;
 }
 
 /* When something changes by itself next, in ns from now. */
 static uint64_t next_ns(void)
 {
-	uint64_t now = now_ns(), until = atomic_load(&stop_until), next = NO_END;
+	uint64_t now = now_ns(), until = atomic_load(&stop_until);
+	uint64_t next = retry ? RETRY_NS : NO_END;
 
-	if (until && until != NO_END)
+	if (until > FAILED && until != NO_END && (next == NO_END || until < now + next))
 		next = until > now ? until - now : 0;
 	groups_take();
 	for (size_t i = 0; i < MOST_GPUS; i++) {
@@ -347,23 +359,35 @@ static uint64_t next_ns(void)
 	return next;
 }
 
-/* A stop that was not renewed has ended. */
+/* Ends a stop that lasts only while it is renewed. One without end goes on whatever happens, since
+ * memory may be away: what could not be taken off is of later contexts, and nobody submits to it.
+ */
+static void fail_stop(const char *why)
+{
+	uint64_t until = atomic_load(&stop_until);
+	bool failed = false;
+
+	while (until > FAILED && until != NO_END && !failed)
+		failed = atomic_compare_exchange_weak(&stop_until, &until, FAILED);
+	if (failed)
+		debug("a stop ends: %s", why);
+}
+
 static void end_stop(void)
 {
 	uint64_t until = atomic_load(&stop_until);
 
-	if (!until || until == NO_END || until > now_ns())
-		return;
-	debug("a stop was not renewed, and ends");
-	if (atomic_compare_exchange_strong(&stop_until, &until, 0))
-		atomic_store(&stop_failed, true);
+	if (until > FAILED && until <= now_ns() &&
+	    atomic_compare_exchange_strong(&stop_until, &until, FAILED))
+		debug("a stop ends: it was not renewed");
 }
 
 static void look(void)
 {
 	unsigned int request = atomic_load(&asked);
 
-	while (learn_uuid())
+	retry = false;
+	while (atomic_load(&state) != CHANNELS_REFUSED && learn_uuid())
 		;
 	ask_once();
 	end_stop();
@@ -372,8 +396,7 @@ static void look(void)
 			;
 	if (!change_all()) {
 		/* What was taken off is put back, if that works. */
-		atomic_store(&stop_until, 0);
-		atomic_store(&stop_failed, true);
+		fail_stop("a call has failed");
 		change_all();
 	}
 	atomic_store(&done, request);
@@ -462,17 +485,23 @@ void channels_forget(void)
 	ask();
 }
 
+static uint64_t end_of(uint64_t ns)
+{
+	return ns == NO_END ? NO_END : now_ns() + ns;
+}
+
 void channels_stop(uint64_t ns)
 {
-	uint64_t until = ns == NO_END ? NO_END : now_ns() + ns;
-
-	if (atomic_load(&stop_until)) {
-		atomic_store(&stop_until, until);
-		return;
-	}
-	atomic_store(&stop_failed, false);
-	atomic_store(&stop_until, until);
+	atomic_store(&stop_until, end_of(ns));
 	ask();
+}
+
+void channels_renew(uint64_t ns)
+{
+	uint64_t until = atomic_load(&stop_until), renewed = end_of(ns);
+
+	while (until > FAILED && !atomic_compare_exchange_weak(&stop_until, &until, renewed))
+		;
 }
 
 void channels_resume(void)
@@ -488,11 +517,14 @@ void channels_resume(void)
 
 enum stop_phase channels_stop_phase(void)
 {
-	if (atomic_load(&stop_failed))
-		return STOP_FAILED;
-	if (!atomic_load(&stop_until))
+	switch (atomic_load(&stop_until)) {
+	case 0:
 		return STOP_NONE;
-	return channels_settled() ? STOP_IS : STOP_ASKED;
+	case FAILED:
+		return STOP_FAILED;
+	default:
+		return channels_settled() ? STOP_IS : STOP_ASKED;
+	}
 }
 
 /* -- copies
@@ -524,20 +556,21 @@ unsigned int channels_list_copies(const uint8_t uuid[GPU_UUID_BYTES], struct cop
 	return n;
 }
 
-void channels_keep_copies(const uint8_t uuid[GPU_UUID_BYTES], const struct copy_channel *list,
-                          unsigned int n)
+void channels_freeze_copies(const uint8_t uuid[GPU_UUID_BYTES], const struct copy_channel *list,
+                            unsigned int n, bool listed)
 {
 	struct groups *all = groups_take();
 
 	for (size_t i = 0; i < MOST_CHANNELS; i++) {
 		struct channel *channel = &all->channels[i];
+		bool is = false;
 
 		if (!copies_on(all, channel, uuid))
 			continue;
-		channel->frozen = true;
 		for (unsigned int k = 0; k < n; k++)
-			channel->frozen &=
-			    channel->client != list[k].client || channel->object != list[k].object;
+			is |=
+			    channel->client == list[k].client && channel->object == list[k].object;
+		channel->frozen = is == listed;
 	}
 	groups_give();
 	ask();
@@ -561,7 +594,6 @@ static void in_child(void)
 {
 	memset(gpus, 0, sizeof(gpus));
 	atomic_store(&stop_until, 0);
-	atomic_store(&stop_failed, false);
 	atomic_store(&asked, 0);
 	atomic_store(&done, 0);
 	atomic_store(&state, CHANNELS_NONE);

@@ -28,15 +28,20 @@ static bool enter_nested(struct thread_slot *slot)
 	return true;
 }
 
-/* Publishes that the thread is inside. Only after this may it read the gate's state (gate.h says
- * why), or whether memory is away. */
-static void go_inside(struct thread_slot *slot)
+/* Publishes where the thread is. Only after this may it read the gate's state (gate.h says why),
+ * whether memory is away, or whether work is stopped. */
+static void go_to(struct thread_slot *slot, enum gate_place place)
 {
-	atomic_store_explicit(&slot->place, GATE_INSIDE, memory_order_relaxed);
+	atomic_store_explicit(&slot->place, place, memory_order_relaxed);
 	if (gate_needs_fence)
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst);
+}
+
+static void go_inside(struct thread_slot *slot)
+{
+	go_to(slot, GATE_INSIDE);
 }
 
 static void go_beside(struct thread_slot *slot)
@@ -177,7 +182,7 @@ static CUresult wait_while_stopped(struct thread_slot *slot)
 	while (!result && !goes_on()) {
 		gate_return(slot);
 		result = wait_until(WAIT_GATE, goes_on);
-		go_inside(slot);
+		go_to(slot, GATE_HELD);
 	}
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
@@ -194,7 +199,7 @@ CUresult gate_enter_unless_stopped(void)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (enter_nested(slot))
 		return CUDA_SUCCESS;
-	go_inside(slot);
+	go_to(slot, GATE_HELD);
 	return goes_on() ? CUDA_SUCCESS : wait_while_stopped(slot);
 }
 

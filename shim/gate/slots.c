@@ -85,12 +85,22 @@ static bool is_inside(struct thread_slot *slot)
 	return atomic_load_explicit(&slot->place, memory_order_acquire) == GATE_INSIDE;
 }
 
-bool gate_empty(void)
+static bool none_in(enum gate_place place)
 {
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		if (is_inside(slot))
+		if (atomic_load_explicit(&slot->place, memory_order_acquire) == (int)place)
 			return false;
 	return true;
+}
+
+bool gate_empty(void)
+{
+	return none_in(GATE_INSIDE);
+}
+
+bool gate_none_held(void)
+{
+	return none_in(GATE_HELD);
 }
 
 void slots_note_resume(void)

@@ -11,7 +11,8 @@
 enum gate_place {
 	GATE_OUTSIDE,
 	GATE_INSIDE, /* between its check of the gate and the return of the driver's function */
-	GATE_BESIDE  /* in a call that waits, or that a drain need not wait for */
+	GATE_BESIDE, /* in a call that waits, or that a drain need not wait for */
+	GATE_HELD    /* the same, but a stop in mid-kernel has to wait for it */
 };
 
 struct thread_slot {
@@ -33,6 +34,9 @@ struct thread_slot *slot_of_thread(void);
 
 /* Is no thread inside? Meaningful while the gate is shut. */
 bool gate_empty(void);
+/* Is no thread in a call that may hold the driver's locks until work has finished? Meaningful after
+ * gate_stop(). */
+bool gate_none_held(void);
 /* How many calls have submitted work, including those that are inside now. */
 unsigned long gate_calls(void);
 /* The same without those that are inside; exact while the gate is shut and empty. */

@@ -41,6 +41,9 @@ static CUresult retain(CUcontext *context, CUdevice device)
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
+	result = gate_enter_unless_stopped();
+	if (result)
+		return result;
 	lock_take(&primary_lock);
 	result = real(context, device);
 	if (!result && device < MAX_DEVICES) {
@@ -48,6 +51,7 @@ static CUresult retain(CUcontext *context, CUdevice device)
 		primaries[device].retained++;
 	}
 	lock_give(&primary_lock);
+	gate_leave();
 	return result;
 }
 
@@ -126,9 +130,13 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
-		do                                                                                 \
+		do {                                                                               \
+			result = gate_enter_unless_stopped();                                      \
+			if (result)                                                                \
+				break;                                                             \
 			result = real arguments;                                                   \
-		while (wait_for_context(&shortage, result, device));                               \
+			gate_leave();                                                              \
+		} while (wait_for_context(&shortage, result, device));                             \
 		if (!result)                                                                       \
 			context_add(*context, device);                                             \
 		return result;                                                                     \
@@ -244,7 +252,11 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptio
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
+	result = gate_enter_unless_stopped();
+	if (result)
+		return result;
 	result = real(green, description, device, flags);
+	gate_leave();
 	if (result)
 		return result;
 	if (!REAL(cuCtxFromGreenCtx)(&context, *green))
@@ -261,10 +273,14 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
+	result = gate_enter_unless_stopped();
+	if (result)
+		return result;
 	REAL(cuCtxFromGreenCtx)(&context, green);
 	entry = context_remove_begin(context);
 	result = real(green);
 	context_remove_end(context, &entry, !result);
+	gate_leave();
 	return result;
 }
 

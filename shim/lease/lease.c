@@ -319,14 +319,16 @@ static void release_if_idle(struct lease *lease)
 		closing_begin(lease, GL_RELEASE_IDLE);
 }
 
-/* Prepares host memory for later evictions, but not while memory is moved, which it would slow
- * down. */
+/* Prepares for later stops, and host memory for later evictions, but not while memory is moved,
+ * which it would slow down. */
 static void prepare(struct lease *lease)
 {
 	bool calm = lease->phase == LEASE_OPEN || (lease->phase == LEASE_NONE && !lease->moving);
 	int64_t ns = calm ? lease->port->mover->prepare() : -1;
 
 	lease->prepare_ns = ns > 0 ? ns : 0;
+	if (lease->phase == LEASE_OPEN)
+		lease->port->stops->prepare();
 }
 
 void lease_advance(struct lease *lease)

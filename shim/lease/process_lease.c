@@ -70,16 +70,15 @@ static enum stop_phase stop_phase(void)
 {
 	enum stop_phase phase = channels_stop_phase();
 
-	if (phase == STOP_ASKED || phase == STOP_IS)
-		channels_stop(RENEW_NS);
-	return phase;
+	channels_renew(RENEW_NS);
+	return phase == STOP_IS && !gate_none_held() ? STOP_ASKED : phase;
 }
 
 static bool movable(void)
 {
 	if (!swap_movable_in_stop())
 		return false;
-	channels_stop(UINT64_MAX);
+	channels_renew(UINT64_MAX);
 	if (channels_stop_phase() != STOP_IS)
 		return false;
 	debug("work is stopped in mid-kernel");

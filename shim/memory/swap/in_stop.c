@@ -9,7 +9,7 @@
 #include "memory/swap/copier.h"
 #include "work/contexts.h"
 
-#define MOST_CHANNELS 32        /* those of two contexts and more; ours are among the first */
+#define MOST_CHANNELS 768       /* of the copy engines of a GPU; a context has 12 */
 #define TRIED_BYTES (128 << 10) /* smaller copies to the device go without a copy engine */
 #define SETTLE_US 20000
 #define COMES_US 2000
@@ -24,12 +24,6 @@ static struct trial {
 	struct copy_channel of[N_WAYS]; /* the channel of our stream's copies, each way */
 	bool known;
 } trials[MAX_DEVICES];
-
-/* Channels that shall not be frozen. */
-struct channel_list {
-	struct copy_channel channels[MOST_CHANNELS];
-	unsigned int n;
-};
 
 static CUresult submit(struct copier *c, enum way way)
 {
@@ -53,71 +47,44 @@ static bool comes(const struct copier *c)
 	return result == CUDA_SUCCESS;
 }
 
-static bool keep(const struct copier *c, const struct channel_list *list)
+static bool freeze(const struct copier *c, const struct copy_channel *list, unsigned int n,
+                   bool listed)
 {
-	channels_keep_copies(device_uuid(c->device), list->channels, list->n);
+	channels_freeze_copies(device_uuid(c->device), list, n, listed);
 	return channels_settle(SETTLE_US);
-}
-
-static struct channel_list all_channels(const struct copier *c)
-{
-	struct channel_list all;
-
-	all.n = channels_list_copies(device_uuid(c->device), all.channels, MOST_CHANNELS);
-	return all;
 }
 
 /* Thaws all, and waits for our copies that a frozen channel has held up. */
 static bool thaw(const struct copier *c)
 {
-	struct channel_list all = all_channels(c);
-
-	return keep(c, &all) && comes(c);
+	return freeze(c, NULL, 0, true) && comes(c);
 }
 
 /* -- in which channel do our copies go? --------------------------------------------------- */
 
-/* Splits the candidates in two, and leaves in `list` the half that our copy needs. */
-static bool halve(struct copier *c, enum way way, struct channel_list *list)
-{
-	static struct channel_list kept, halves[2];
-	unsigned int n = 0;
-	bool came;
-
-	kept = all_channels(c);
-	halves[0].n = halves[1].n = 0;
-
-	for (unsigned int i = 0; i < list->n; i++) {
-		struct channel_list *half = &halves[i < list->n / 2];
-
-		half->channels[half->n++] = list->channels[i];
-	}
-	for (unsigned int i = 0; i < kept.n; i++) {
-		bool frozen = false;
-
-		for (unsigned int k = 0; k < halves[1].n; k++)
-			frozen |= kept.channels[i].object == halves[1].channels[k].object &&
-			          kept.channels[i].client == halves[1].channels[k].client;
-		if (!frozen)
-			kept.channels[n++] = kept.channels[i];
-	}
-	kept.n = n;
-	if (!keep(c, &kept) || submit(c, way))
-		return false;
-	came = comes(c);
-	*list = came ? halves[0] : halves[1];
-	return came || thaw(c);
-}
-
+/* Freezes half of those in question, until only one is left. */
 static bool find_channel(struct copier *c, enum way way)
 {
-	struct channel_list list = all_channels(c);
+	static struct copy_channel channels[MOST_CHANNELS];
+	struct copy_channel *at = channels;
+	unsigned int n = channels_list_copies(device_uuid(c->device), channels, MOST_CHANNELS);
 
-	while (list.n > 1)
-		if (!halve(c, way, &list))
+	while (n > 1) {
+		unsigned int half = n / 2;
+
+		if (!freeze(c, at, half, true) || submit(c, way))
 			return false;
-	trials[c->device].of[way] = list.channels[0];
-	return list.n == 1;
+		if (comes(c)) {
+			at += half;
+			n -= half;
+		} else if (thaw(c)) {
+			n = half;
+		} else {
+			return false;
+		}
+	}
+	trials[c->device].of[way] = *at;
+	return n == 1;
 }
 
 /* -- do our copies come? ---------------------------------------------------------------------- */
@@ -125,12 +92,12 @@ static bool find_channel(struct copier *c, enum way way)
 static bool tried(struct copier *c)
 {
 	const struct trial *trial = &trials[c->device];
-	struct channel_list ours = {.channels = {trial->of[OUT], trial->of[IN]}, .n = N_WAYS};
 
-	return keep(c, &ours) && !submit(c, OUT) && !submit(c, IN) && comes(c);
+	return freeze(c, trial->of, N_WAYS, false) && !submit(c, OUT) && !submit(c, IN) && comes(c);
 }
 
-/* The channels of a stream do not change; where they are not as they were, they are found anew. */
+/* The channels of a stream do not change. Where our copies do not come, they may have been found
+ * wrongly, since another process's copies were in the way: they are found anew at the next stop. */
 static void try_in(CUcontext context, void *result)
 {
 	struct copier *c = NULL;
@@ -144,10 +111,11 @@ static void try_in(CUcontext context, void *result)
 	trial = &trials[c->device];
 	if (!trial->known)
 		trial->known = thaw(c) && find_channel(c, OUT) && find_channel(c, IN);
-	if (trial->known && tried(c))
+	trial->known = trial->known && tried(c);
+	if (trial->known)
 		*(bool *)result = true;
 	else
-		trial->known = thaw(c) && trial->known;
+		thaw(c);
 }
 
 bool swap_movable_in_stop(void)

@@ -40,11 +40,13 @@ unsigned int channels_list_copies(const uint8_t uuid[16], struct copy_channel *l
 	return 0;
 }
 
-void channels_keep_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n)
+void channels_freeze_copies(const uint8_t uuid[16], const struct copy_channel *list, unsigned int n,
+                            bool listed)
 {
 	(void)uuid;
 	(void)list;
 	(void)n;
+	(void)listed;
 }
 
 bool channels_settle(long us)
