@@ -187,7 +187,7 @@ def saturated(site: Site, jobs: Sequence[Job]) -> list[float]:
 
 def handoff_ms(site: Site) -> float:
     """The median time in which the device does nothing at a handoff."""
-    options = Job(options="lock:on,tq:200ms")
+    options = Job(options="memory:swap,lock:on,tq:200ms")
     processes = [site.batch(options, HANDOFF_MS, 1) for _ in range(2)]
     while len(gaps(site.gpu)) < FIRST_HANDOFFS + HANDOFFS:
         time.sleep(0.2)

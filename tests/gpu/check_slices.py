@@ -241,7 +241,7 @@ def check_shares(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
 def check_handoff(bench: Bench) -> Result:
     """One kernel that needs many turns, beside short ones. A pause of these is a turn of the other
     and two handoffs."""
-    options, quantum_ms = "lock:on,tq:1", 1000
+    options, quantum_ms = "memory:swap,lock:on,tq:1", 1000
     with sharing("32GiB") as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
@@ -343,7 +343,7 @@ def check_torch(bench: Bench, name: str) -> Result:
 
 def end_stopped(bench: Bench, end: Callable[[Job, int], None]) -> Result:
     """A process ends while its kernel is stopped; another works on."""
-    options = "lock:on,tq:1"
+    options = "memory:swap,lock:on,tq:1"
     with sharing("32GiB") as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
@@ -375,7 +375,7 @@ def check_exit(bench: Bench) -> Result:
 
 def call_beside(bench: Bench, share: Sharing, calls: str) -> Result:
     """Kernels of two seconds are stopped again and again while threads make such calls."""
-    options, seconds = "lock:on,tq:300ms", min(4, bench.seconds)
+    options, seconds = "memory:swap,lock:on,tq:300ms", min(4, bench.seconds)
     command = [str(build("loads")), str(KERNELS), str(bench.mib), str(bench.rounds(2000))]
     loads = bench.tenant(share, calls, options, [*command, str(seconds), calls, "ready"])
     short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
