@@ -63,8 +63,8 @@
  *                 needs the space. A GRANT restores it.
  *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
  *                 memory now. Sent only to a daemon with GL_WELCOME_PARKS.
- *   C SIGNALLED   A thread that waits at the gate has handled a signal, on which the program may
- *                 act only when the call returns. Sent only to a daemon with GL_WELCOME_SIGNALS.
+ *   C SIGNALLED   The program has handled a signal, on which it may act only when the call that
+ *                 waits returns. Sent only to a daemon with GL_WELCOME_SIGNALS.
  *   D RESYNC      A new daemon has taken over this connection: send HELLO again. It ignores
  *                 everything before that HELLO.
  * Both sides ignore a message with an old epoch. When the connection ends, the client is gone, and

@@ -59,6 +59,22 @@ void lease_tell_signals(struct lease *lease)
 	lease->port->send(&signalled, sizeof(signalled));
 }
 
+bool lease_is_wanted(const struct lease *lease)
+{
+	switch (lease->phase) {
+	case LEASE_NONE:
+		return lease->requested;
+	case LEASE_RESTORING:
+	case LEASE_CLOSING:
+		return true;
+	case LEASE_OPEN:
+		return lease->idle_ns != GL_IDLE_NEVER;
+	case LEASE_ENDED:
+		break;
+	}
+	return false;
+}
+
 bool lease_awaited(const struct lease *lease)
 {
 	return lease->phase == LEASE_NONE || lease->phase == LEASE_RESTORING;

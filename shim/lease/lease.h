@@ -56,8 +56,8 @@ struct lease {
 	enum lease_phase phase;
 	uint64_t epoch; /* of the lease; 0 in NONE */
 	bool requested; /* REQUEST has been sent, and no GRANT has come */
-	/* How many signals had been handled at the gate when it was last open, and when SIGNALLED
-	 * was last sent. */
+	/* How many signals had been handled when the gate was last opened, and when SIGNALLED was
+	 * last sent. */
 	unsigned int signals, signals_told;
 	bool patient; /* the lease was granted after a signal: earlier pauses do not count */
 	struct gl_grant grant; /* the last GRANT or RESTORE, with what CONTENDED has changed */
@@ -90,9 +90,11 @@ void lease_end(struct lease *lease);
 void lease_hello(struct lease *lease, struct gl_hello *hello);
 /* Sends REQUEST, if it wants one and none has been sent. */
 void lease_ask(struct lease *lease);
-/* Sends SIGNALLED, if a lease has been requested and a thread that waits for it has handled a
- * signal since the gate was last open. */
+/* Sends SIGNALLED, if a lease has been requested and the program has handled a signal since the
+ * gate was opened. */
 void lease_tell_signals(struct lease *lease);
+/* Does this process wait, or does another job wait for its lease? */
+bool lease_is_wanted(const struct lease *lease);
 /* Handles a message of the daemon. The caller has checked its header and its length. */
 void lease_take(struct lease *lease, const void *message);
 /* Does what is due by now. */

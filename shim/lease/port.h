@@ -57,7 +57,7 @@ struct lease_stops {
 struct lease_port {
 	uint64_t (*now)(void);         /* the monotonic clock, in ns */
 	int (*waiting)(void);          /* how many threads wait at the gate */
-	unsigned int (*signals)(void); /* how often one of them has handled a signal so far */
+	unsigned int (*signals)(void); /* how many signals the program has handled so far */
 	void (*wake)(void);            /* makes them check the gate again */
 	void (*send)(const void *message, size_t size);
 	void (*send_memory)(void); /* sends MEMORY, if the daemon does not know the latest */

@@ -10,6 +10,7 @@
 #include "gate/waiting.h"
 #include "lease/link.h"
 #include "lease/port.h"
+#include "lease/signals.h"
 #include "memory/mover.h"
 #include "memory/swap/in_stop.h"
 #include "tenant/tenant.h"
@@ -103,7 +104,7 @@ static const struct lease_stops stops = {
 static const struct lease_port port = {
     .now = now,
     .waiting = waiting,
-    .signals = waiting_signals,
+    .signals = signals_handled,
     .wake = waiting_wake_all,
     .send = link_send,
     .send_memory = link_send_memory,

@@ -14,12 +14,12 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
-#include "lease/first_thread.h"
 #include "lease/host_memory.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/messages.h"
 #include "lease/process_lease.h"
+#include "lease/signals.h"
 #include "lease/suspend.h"
 #include "lease/wake.h"
 #include "work/contexts.h"
@@ -66,20 +66,13 @@ static void receive(void)
 		link_lose();
 }
 
-/* A thread at the gate knows by itself when it has handled a signal. */
-static void look_for_signals(void)
-{
-	if (threads_waiting(WAIT_GATE) > 0 && lease_awaited(&process_lease) &&
-	    first_thread_was_woken())
-		waiting_note_signal();
-}
-
 static void tell_signals(void)
 {
-	if (!link_is_served() || !messages_signals())
-		return;
-	look_for_signals();
-	lease_tell_signals(&process_lease);
+	bool hears = link_is_served() && messages_signals();
+
+	signals_watch(hears && lease_is_wanted(&process_lease));
+	if (hears)
+		lease_tell_signals(&process_lease);
 }
 
 static void speak(void)
@@ -183,6 +176,7 @@ static void *client_main(void *argument)
 	}
 	link_lose();
 	notice_loss();
+	signals_watch(false);
 	waiting_wake_all();
 	quiet_end();
 	host_memory_offered(false);

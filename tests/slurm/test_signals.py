@@ -56,7 +56,9 @@ pathlib.Path(sys.argv[1] + ".saved").write_text(str(step))
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     often = ["leased.monitors.ended_jobs.EVERY_S=0.5"]
     conf = f'[device]\npolicy = "{request.param}"\n'
-    with sharing_site(leased_conf=conf, hurried=often) as found:
+    # A cancelled job has as long as a busy machine needs.
+    slurm = ["SelectTypeParameters=CR_CPU_Memory", "KillWait=120"]
+    with sharing_site(leased_conf=conf, hurried=often, slurm_conf=slurm) as found:
         yield found
 
 
@@ -81,7 +83,7 @@ def submit(site: Site, name: str, program: str, options: str, *more: str, how: s
     command = f"{sys.executable} {path}.py {path} {how}"
     script.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\nexec {command}\n")
     number = site.slurm.sbatch(
-        *("--gres=shard:1", f"--gpu-share=lock:on,memory:managed,{options}", *more),
+        *("--gres=shard:1", "--mem=900M", f"--gpu-share=lock:on,memory:swap,{options}", *more),
         *("-o", f"{path}.log", str(script)),
         cwd=site.work,
     )
@@ -113,7 +115,7 @@ def nears_its_limit(_: Site, waiter: Job) -> None:
 def test_a_waiter_saves_what_it_has(site: Site, event: Callable[[Site, Job], None]) -> None:
     """Behind a holder whose turn lasts ten minutes, which goes on afterwards."""
     how = "notices" if event is nears_its_limit else "handles"
-    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:2", "--time=1", how=how)
+    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:5", "--time=1", how=how)
     wait_until("it to begin", waiter.file("began").exists)
     holder = submit(site, f"holder-{event.__name__}", HOLDS, "tq:600")
     try:
