@@ -109,7 +109,7 @@ def broken(short_dir: Path, port: int) -> Iterator[BrokenSlurm]:
     commands = short_dir / "bin"
     commands.mkdir()
     link_others(commands)
-    known = "\n".join(f"{job} RUNNING 0" for job in JOBS)
+    known = "\n".join(f"{job} RUNNING 0 N/A" for job in JOBS)
     put_squeue(commands, f"cat <<'END'\n{HEADER}\n{known}\nEND")
     conf = short_dir / "slurm.conf"
     conf.write_text(SLURM_CONF.format(port=port, folder=short_dir))
@@ -144,7 +144,7 @@ def test_squeue_that_is_not_there_or_hangs(broken: BrokenSlurm) -> None:
 
 def test_jobs_that_squeue_does_not_know_live_on_while_they_do(broken: BrokenSlurm) -> None:
     with broken.node.everybody_goes_on(but=[8]):
-        broken.squeue(f"echo {HEADER}; echo 8 CANCELLED 0")
+        broken.squeue(f"echo {HEADER}; echo 8 CANCELLED 0 0")
         broken.node.wait_said("job 8 has ended, and its plugin has not reported it")
     assert broken.node.tenants() == list(JOBS[:-1])
 
