@@ -15,6 +15,7 @@ from leased.processes.charged_user import NOBODY
 from leased.processes.identity import (
     Peer,
     ProcessId,
+    can_tell,
     peer_of,
     process_id,
     still_there,
@@ -60,9 +61,9 @@ class Connection:
         self.timer = loop.call_later(self.PATIENCE_S, self._expire)
 
     def has_opener(self) -> bool:
-        """Whether the process that opened the connection still runs. If not, another one may have
-        its number, and whatever is said of that number is of somebody else."""
-        return still_there(self.sock, self.process)
+        """Whether the process that opened the connection still runs, as far as can be told. If not,
+        another one may have its number, and whatever is said of that number is of somebody else."""
+        return still_there(self.sock, self.process) or not can_tell()
 
     def _expire(self) -> None:
         self.isolated(self.end_if_idle)
