@@ -22,7 +22,6 @@ struct waiter {
 static struct lock lock = LOCK(LOCK_WAITING);
 static atomic_uint changes;         /* so far; it changes under the lock */
 static int waiting[N_WAIT_REASONS]; /* who waits, and has said so since the last change */
-static atomic_uint signals;         /* handled while threads waited at the gate */
 static atomic_bool refused;
 
 bool waiting_is_refused(void)
@@ -92,65 +91,28 @@ static bool wait_ends(struct waiter *waiter)
 	return true;
 }
 
-void waiting_note_signal(void)
-{
-	atomic_fetch_add(&signals, 1);
-}
-
-/* The program may act on a signal only when its call returns, as Python does. */
-static void note_signal(const struct waiter *waiter)
-{
-	if (waiter->reason != WAIT_GATE)
-		return;
-	waiting_note_signal();
-	client_wake();
-}
-
-unsigned int waiting_signals(void)
-{
-	return atomic_load(&signals);
-}
-
-/* Is there a signal that the thread will handle as soon as it is unblocked? */
-static bool signal_is_due(const sigset_t *blocked)
-{
-	sigset_t pending;
-
-	sigemptyset(&pending);
-	sigpending(&pending);
-	for (int n = 1; n <= SIGRTMAX; n++)
-		if (sigismember(&pending, n) == 1 && sigismember(blocked, n) == 0)
-			return true;
-	return false;
-}
-
 /* No handler of a signal runs meanwhile, since it could leave the lock taken. */
 static bool look(struct waiter *waiter)
 {
 	sigset_t all, before;
-	bool ends, due;
+	bool ends;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	lock_take(&lock);
 	ends = wait_ends(waiter);
 	lock_give(&lock);
-	due = !ends && signal_is_due(&before);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (due) /* and the thread is still here */
-		note_signal(waiter);
 	return ends;
 }
 
 CUresult wait_until(enum wait_reason reason, bool (*fulfilled)(void))
 {
 	struct waiter waiter = {.reason = reason, .fulfilled = fulfilled};
-	static const struct timespec longest = FUTEX_LONGEST;
 	int saved_errno = errno;
 
 	while (!look(&waiter))
-		if (futex_wait(&changes, waiter.seen, &longest))
-			note_signal(&waiter);
+		futex_wait(&changes, waiter.seen, NULL);
 	errno = saved_errno;
 	return waiter.result;
 }

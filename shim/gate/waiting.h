@@ -39,10 +39,6 @@ void client_wake(void);
 /* How many threads wait in wait_until() for this reason. Those that waiting_wake_all() has woken
  * count again once they have looked, and wake the client thread then. */
 int threads_waiting(enum wait_reason reason);
-/* How many signals have been handled while threads waited at the gate, which wait on. */
-unsigned int waiting_signals(void);
-/* One more has been, by a thread that is elsewhere. */
-void waiting_note_signal(void);
 /* Something has changed: all waiting threads check again. */
 void waiting_wake_all(void);
 /* This process will get no lease: all waits end with CUDA_ERROR_NOT_PERMITTED, for ever. */
