@@ -159,15 +159,15 @@ class Daemon:
         warn_of_defaults(self.config)
         await self.stopping.wait()
         notify("STOPPING=1")
-        self._stop()
+        await self._stop()
 
-    def _stop(self) -> None:
+    async def _stop(self) -> None:
+        await self.tasks.end()
         self.checkpoint.save_all()
         self.recorder.close()
         self.nvml.close()
         self.copies.close()
         self.timer.cancel()
-        self.tasks.cancel()
         self.listeners.close()
         self.store.close()
 

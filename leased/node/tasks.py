@@ -44,6 +44,9 @@ class Tasks:
         repeated.__name__ = work.__name__
         self.start(repeated)
 
-    def cancel(self) -> None:
+    async def end(self) -> None:
+        """Cancel them, and wait until each has ended what it began, its children too."""
         for task in self.tasks:
             task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
