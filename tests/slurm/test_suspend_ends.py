@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -26,7 +27,7 @@ def site() -> Iterator[Site]:
     work = work_dir()
     try:
         with contextlib.ExitStack() as stack:
-            yield started(work, "linuxproc", stack)
+            yield started(work, "linuxproc", stack, "SlurmdDebug=debug2")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -45,6 +46,30 @@ def jobs(site: Site) -> list[int]:
 
 def state(site: Site, job: Job) -> str:
     return site.slurm.job(job.number)["JobState"]
+
+
+class InOrder:
+    """Suspends and resumes jobs, each request behind the one before.
+
+    slurmd begins each in a thread of its own as it comes, and looks again and again whether the
+    job's last one has ended: on a busy machine a resume overtakes the suspension before it, and
+    then the job stands still although Slurm shows it as running.
+    """
+
+    DONE = "Finish processing RPC: REQUEST_SUSPEND_INT"
+
+    def __init__(self, site: Site):
+        self.log = site.slurm.layout.log / f"slurmd-{site.slurm.layout.node_names[0]}.out"
+        self.asked = self._done()
+
+    def _done(self) -> int:
+        return self.log.read_text().count(self.DONE)
+
+    def __call__(self, ask: Callable[[], object]) -> None:
+        """ask: makes one request."""
+        self.asked += 1
+        ask()
+        wait_until("slurmd to have done it", lambda: self._done() >= self.asked)
 
 
 def check_daemon(site: Site) -> None:
@@ -69,16 +94,17 @@ def test_two_jobs_get_on_after_a_storm(site: Site) -> None:
     pair = [site.submit(f"storm-{n}", "swap") for n in range(2)]
     for job in pair:
         job.gets_on()
+    in_order = InOrder(site)
     for n in range(STORM):
         job, other = source.sample(pair, 2)
         if n % 5 == 4:
-            suspend_whole(site, job)
+            in_order(partial(suspend_whole, site, job))
             other.gets_on()
         else:
-            site.slurm.run("scontrol", "suspend", str(job.number))
-        if n % 2:  # else it may be resumed before it is stopped
+            in_order(partial(site.slurm.run, "scontrol", "suspend", str(job.number)))
+        if n % 2:  # else it runs on at once
             wait_until("it to be stopped", job.is_stopped)
-        site.resume(job)
+        in_order(partial(site.resume, job))
     for job in pair:
         job.gets_on()
     for job in pair:

@@ -114,8 +114,8 @@ class Site:
         assert all(Path(f"{job.name}.{rank}.done").exists() for rank in range(job.ranks))
 
 
-def started(work: Path, proctrack: str, stack: contextlib.ExitStack) -> Site:
-    """The cluster, its daemon and the GPU."""
+def started(work: Path, proctrack: str, stack: contextlib.ExitStack, *lines: str) -> Site:
+    """The cluster, its daemon and the GPU. lines: more of slurm.conf."""
     gpu = stack.enter_context(EmulatedGpu(work / "gpu"))
     grace = Grace(work / "grace-over")
     conf = [
@@ -123,6 +123,7 @@ def started(work: Path, proctrack: str, stack: contextlib.ExitStack) -> Site:
         f"ProctrackType=proctrack/{proctrack}",
         "PreemptType=preempt/qos",
         "PreemptMode=SUSPEND,GANG",
+        *lines,
     ]
     slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf, slurmd_env=grace.slurmd_env)
     slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
