@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from pathlib import Path
 
 import pytest
 
@@ -13,22 +12,21 @@ from leased.node.tasks import Tasks
 from tests.base.test_children import gone
 
 
-def test_the_end_of_the_work_is_the_end_of_its_children(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_end_of_the_work_is_the_end_of_its_children(capfd: pytest.CaptureFixture[str]) -> None:
     """A child whose end comes after the loop's is one that nobody waits for, and a traceback."""
-    said = tmp_path / "pid"
-
-    async def work() -> None:
-        await children.run("sh", "-c", f"echo $$ >{said}.new; mv {said}.new {said}; sleep 600")
 
     async def begin_and_end() -> None:
-        tasks = Tasks(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        said: asyncio.Future[bytes] = loop.create_future()
+
+        async def work() -> None:
+            await children.run("sh", "-c", "echo $$; exec sleep 600", take=said.set_result)
+
+        tasks = Tasks(loop)
         tasks.start(work)
-        while not said.exists():
-            await asyncio.sleep(0.01)
+        pid = int(await said)
         await tasks.end()
-        assert gone(int(said.read_text()))
+        assert gone(pid)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(begin_and_end())
