@@ -26,8 +26,8 @@ max_error: the largest part by which one of these is off: both throughputs at th
 their ratio, the gain at 0.2, and the gain at 0.7, where it should be 1.
 
 `ahead`: jobs with more memory than fits twice. KubeShare lets the second one wait. Here it is
-placed by time alone (leased/placement/oversubscribed.py), and memory is swapped at handoffs, which
-take as long as the bytes need on the link (link_gib_s).
+placed by time alone (placing/oversubscribed.py), and memory is swapped at handoffs, which take as
+long as the bytes need on the link (link_gib_s).
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from leased.placement import kubeshare, oversubscribed
+from leased.placement import kubeshare
 from leased.placement.api import Request
-from leased.sim.cluster import Arrival, Cluster, Outcome
 from leased.sim.jobs import GIB, MS, Gpu, Job, S
 from tests.bench import write
+from tests.bench.placing import oversubscribed
+from tests.bench.placing.cluster import Arrival, Cluster, Outcome
 
 NODES, GPUS = 8, 4
 CAPACITY = 16 * GIB

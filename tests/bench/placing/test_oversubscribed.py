@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leased.placement.api import Device, NoDevice, Placed, Request
-from leased.placement.oversubscribed import place
+from tests.bench.placing.oversubscribed import place
 
 FULL = Device("full", 10, (Request(0.2, 8),))
 LOOSE = Device("loose", 10, (Request(0.1, 1),))

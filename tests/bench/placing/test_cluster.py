@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from leased.base.errors import Refused
-from leased.placement import kubeshare, oversubscribed
+from leased.placement import kubeshare
 from leased.placement.api import Request
-from leased.sim.cluster import Arrival, Cluster, Outcome, Place
 from leased.sim.jobs import GIB, MS, Gpu, Job, S
+from tests.bench.placing import oversubscribed
+from tests.bench.placing.cluster import Arrival, Cluster, Outcome, Place
 
 GPU = Gpu(16 * GIB)
 SECONDS = 10
