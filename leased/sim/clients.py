@@ -1,59 +1,30 @@
 """A job's process in the simulation: it computes and pauses, waits at its gate, yields, releases.
 
-It answers the daemon's messages as the interposer does. Messages take no time here.
+Messages take no time here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from leased.core.tenant_events import Closed, MemoryChanged, Released, Requested, Restored
+from leased.core.tenant_events import Closed, Released, Requested, Restored
 from leased.sim.idleness import Idleness
 from leased.sim.jobs import Job
-from leased.sim.parts import CLOSING, OPEN, RESTORING, SHUT, Node
+from leased.sim.lease import CLOSING, OPEN, SHUT
+from leased.sim.parts import Node
 from leased.sim.swapping import Swapping
 
 
-class Client:
-    """waited_ns: from wanting to compute until doing so, of which moved_ns for its memory."""
+class Client(Swapping):
+    """waited_ns: from wanting to compute until doing so, of which moving_ns for its memory."""
 
     def __init__(self, node: Node, who: int, job: Job):
-        self.node = node
-        self.who = who
-        self.job = job
-        self.gate = SHUT
-        self.epoch = 0
-        self.wants = False  # it waits at its gate
-        self.computes = False  # its burst goes on, or its memory comes for it
-        self.loads = False
+        super().__init__(node, who, job)
+        self.loads = False  # it computes as soon as its memory has come
         self.burst = -1
         self.left = 0.0  # of the burst
         self.asked_at = self.granted_at = 0
         self.due = node.timeline.now  # when its burst was to begin, if it is paced
-        self.turn = 0  # grows whenever what was planned for later is off
         self.waited_ns = self.moving_ns = 0
-        self.gone = False
-        self.idleness = Idleness(self)
-        self.swapping = Swapping(self) if job.swaps else None
-
-    @property
-    def is_idle(self) -> bool:
-        """The gate is open, and the job does not want to compute."""
-        return self.gate == OPEN and not self.computes and not self.wants
-
-    def later(self, ns: int, act: Callable[[], None]) -> None:
-        """Call `act` after so many ns, unless the process has changed its mind by then."""
-        turn = self.turn
-
-        def do() -> None:
-            if self.turn == turn:
-                act()
-
-        self.after(ns, do)
-
-    def after(self, ns: int, act: Callable[[], None]) -> None:
-        """Call `act` after so many ns, whatever happens until then."""
-        self.node.timeline.after(ns, act)
+        self.idleness = Idleness(self, node.timeline, job.idle_check)
 
     # -- the program ------------------------------------------------------------------
 
@@ -73,36 +44,30 @@ class Client:
             self.pause()
 
     def need(self) -> None:
-        """The job wants to compute."""
-        now = self.node.timeline.now
         self.idleness.end()
         self.turn += 1
-        self.wants, self.asked_at = True, now
+        self.asked_at = self.node.timeline.now
         if self.gate == OPEN:
-            self.granted_at = now
-            self.begin()
-        elif self.gate == SHUT:
-            self.node.tell(Requested(self.who))
+            self.granted_at = self.asked_at
+        super().need()
 
-    def begin(self) -> None:
-        self.wants, self.computes = False, True
-        self.turn += 1
+    def compute(self) -> None:
         load = self.load()
         if load:
             self.loads = True
-            self.later(load, self.compute)
+            self.later(load, self.work)
         else:
-            self.compute()
+            self.work()
 
     def load(self) -> int:
         """Managed memory comes to the GPU. While others compute there too it comes and goes all
         the time, which the processors reckon with. Returns ns."""
-        if self.swapping or any(self.node.processors.others_on(gpu) for gpu in self.job.gpus):
+        if self.swaps or any(self.node.processors.others_on(gpu) for gpu in self.job.gpus):
             return 0
         memory, size = self.node.memory, self.job.memory
         return max(memory[gpu].page_in(self.who, size) for gpu in self.job.gpus)
 
-    def compute(self) -> None:
+    def work(self) -> None:
         self.loads = False
         now = self.node.timeline.now
         self.waited_ns += now - self.asked_at
@@ -128,7 +93,7 @@ class Client:
         if self.gate == CLOSING:
             self.release()
         else:
-            self.idleness.look()
+            self.look_idle()
 
     def pause_ns(self) -> int:
         """How long it is until the next burst."""
@@ -151,37 +116,15 @@ class Client:
     # -- the lease --------------------------------------------------------------------
 
     def granted(self, epoch: int, idle_ns: int | None) -> None:
-        self.epoch, self.idleness.idle_ns = epoch, idle_ns
         self.granted_at = self.node.timeline.now
-        self.gate = RESTORING
-        if self.job.idle_check:
-            self.idleness.check_later(epoch, self.job.idle_check)
-        if self.swapping:
-            self.swapping.restore()
-        else:
-            self.restored()
+        self.idleness.check_later(epoch)
+        super().granted(epoch, idle_ns)
 
-    def restored(self) -> None:
-        """All memory that the job needs is on the GPU."""
-        self.gate = OPEN
-        if self.swapping:
-            self.node.tell(Restored(self.who, self.epoch))
-        if self.gate == OPEN and self.wants:
-            self.begin()
-        else:
-            self.idleness.look()
+    def look_idle(self) -> None:
+        self.idleness.look()
 
-    def contended(self, epoch: int, idle_ns: int | None) -> None:
-        if epoch == self.epoch:
-            self.idleness.idle_ns = idle_ns
-            self.idleness.look()
-
-    def revoked(self, epoch: int) -> None:
-        """Finish the work that is submitted, and submit no more."""
-        if epoch != self.epoch or self.gate == CLOSING:
-            return
-        self.gate = CLOSING
-        self.turn += 1
+    def drain(self) -> None:
+        """What runs on the GPU when it is revoked goes on for so long."""
         if self.computes and not self.loads:
             self.later(self.job.drain, self.drained)
         else:
@@ -191,30 +134,21 @@ class Client:
         if self.computes:
             self.left = self.left if self.loads else self.node.processors.stop(self.who)
             self.computes = self.loads = False
-            if self.left > 0:
-                self.wants, self.asked_at = True, self.node.timeline.now
-            else:
+            if self.left <= 0:
                 self.end()
                 return
-        self.release()
+            self.wants, self.asked_at = True, self.node.timeline.now
+        super().drained()
 
-    def release(self) -> None:
-        epoch, self.epoch, self.idleness.idle_ns = self.epoch, 0, None
-        self.gate = SHUT
-        self.turn += 1
-        if self.swapping:
+    def say_requested(self) -> None:
+        self.node.tell(Requested(self.who))
+
+    def say_restored(self, epoch: int) -> None:
+        self.node.tell(Restored(self.who, epoch))
+
+    def say_released(self, epoch: int, *, wants: bool) -> None:
+        if self.swaps:
             self.tell_memory()
         self.node.tell(Released(self.who, epoch))
-        if self.wants and self.gate == SHUT:
+        if wants:
             self.node.tell(Requested(self.who))
-
-    def tell_memory(self) -> None:
-        """Report the job's memory and, if it swaps, how much of it is on the GPU."""
-        for gpu in self.job.gpus:
-            there = self.node.memory[gpu].of(self.who) if self.swapping else None
-            self.node.tell(MemoryChanged(self.who, name_of(gpu), self.job.memory, 0, there))
-
-
-def name_of(gpu: int) -> str:
-    """The GPU's name in the arbiter."""
-    return f"GPU-{gpu}"

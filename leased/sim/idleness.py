@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from leased.sim.parts import Process
+from leased.sim.lease import Lease
 from leased.sim.pauses import Pauses
+from leased.sim.timeline import Timeline
 
 
 class Idleness:
-    """idle_ns: told by the daemon: somebody waits, and the job yields after so much idleness;
-    None: nobody waits."""
+    """every: ns; the job looks only so often, as nvshare's client does; None: it is as exact as the
+    interposer."""
 
-    def __init__(self, client: Process):
+    def __init__(self, client: Lease, timeline: Timeline, every: int | None):
         self.client = client
-        self.timeline = client.node.timeline
+        self.timeline = timeline
+        self.every = every
         self.pauses = Pauses()
-        self.idle_ns: int | None = None
         self._since = 0
         self._handoff_ns = 0  # the idle_ns that it was told last
         self._awaited = False  # somebody has waited in this pause
@@ -33,24 +34,26 @@ class Idleness:
     def look(self) -> None:
         """If the job pauses while somebody waits, it yields after a while."""
         client = self.client
-        if not client.is_idle or self.idle_ns is None:
+        if not client.is_idle or client.idle_ns is None:
             return
-        self._awaited, self._handoff_ns = True, self.idle_ns
-        if client.job.idle_check is None:
+        self._awaited, self._handoff_ns = True, client.idle_ns
+        if self.every is None:
             client.turn += 1
-            end = self._since + self.pauses.enough_ns(self.idle_ns)
-            client.later(max(0, end - self.timeline.now), client.release)
+            end = self._since + self.pauses.enough_ns(client.idle_ns)
+            client.later(max(0, end - self.timeline.now), client.give_up)
 
-    def check_later(self, epoch: int, every: int) -> None:
-        """As nvshare's client does it: was the job idle all the time since it was last checked?
-        every: ns."""
+    def check_later(self, epoch: int) -> None:
+        """For as long as the job has this lease: was it idle all the time since the last look?"""
+        every = self.every
+        if every is None:
+            return
 
         def check() -> None:
             client = self.client
             if client.epoch != epoch:
                 return
             idle_for = self.timeline.now - self._since
-            if client.is_idle and self.idle_ns is not None and idle_for >= every:
+            if client.is_idle and client.idle_ns is not None and idle_for >= every:
                 client.release()
             else:
                 self.timeline.after(every, check)

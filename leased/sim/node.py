@@ -11,15 +11,16 @@ from leased.core.arbiter import Arbiter
 from leased.core.device_events import PolicySet, SpeedKnown
 from leased.core.events import Event, Tick
 from leased.core.tenant_events import Opened
-from leased.sim.clients import Client, name_of
+from leased.sim.clients import Client
 from leased.sim.jobs import Gpu, Job
 from leased.sim.memory import GpuMemory
+from leased.sim.parts import name_of
 from leased.sim.processors import Processors
 from leased.sim.timeline import Timeline
 
 
 class SimulatedNode:
-    """See Node in clients.py for what processes use of it. told: events that the arbiter took.
+    """See parts.Node for what processes use of it. told: events that the arbiter took.
 
     when_ended: called with a job's process when that has ended and its usage is final.
     """
@@ -74,8 +75,8 @@ class SimulatedNode:
 
     def room_freed(self, gpu: int) -> None:
         for client in list(self.clients.values()):
-            if client.swapping and gpu in client.job.gpus:
-                client.swapping.go_on()
+            if client.swaps and gpu in client.job.gpus:
+                client.go_on()
 
     def ended(self, who: int) -> None:
         self.when_ended(self.clients.pop(who))
@@ -92,9 +93,9 @@ class SimulatedNode:
             client.contended(action.epoch, action.idle_ns)
         elif isinstance(action, Revoke):
             client.revoked(action.epoch)
-        elif isinstance(action, Evict | Preload) and client.swapping:
+        elif isinstance(action, Evict | Preload) and client.swaps:
             gpu = int(action.device.removeprefix("GPU-"))
-            order = client.swapping.evict if isinstance(action, Evict) else client.swapping.preload
+            order = client.evict if isinstance(action, Evict) else client.preload
             order(gpu, action.bytes)
 
 

@@ -5,111 +5,97 @@ It moves in pieces, each way one after the other, and comes back as room appears
 
 from __future__ import annotations
 
-from leased.sim.jobs import MS, S
-from leased.sim.parts import RESTORING, SHUT, Process
+import functools
+from collections.abc import Callable
+
+from leased.core.tenant_events import MemoryChanged
+from leased.sim.jobs import MS, Job, S
+from leased.sim.lease import RESTORING, Lease
+from leased.sim.parts import Node, name_of
 
 PIECE_NS = 25 * MS  # of the link's time
 
 
-class Swapping:
-    """out: bytes to give up; coming: bytes to bring in before its turn, by GPU. The first use of
-    memory moves nothing: it has been allocated, and never left."""
+class Swapping(Lease):
+    """The memory of a process, by GPU. moves: what moves now. new: what was never used: its first
+    use moves nothing. gone: the job has ended."""
 
-    def __init__(self, client: Process):
-        self.client = client
-        self.memory = client.node.memory
-        self.size = client.job.memory
-        gpus = client.job.gpus
-        self.out = dict.fromkeys(gpus, 0)
-        self.coming = dict.fromkeys(gpus, 0)
-        self.moves: dict[int, int] = {}  # what moves now
-        self.new = dict.fromkeys(gpus, self.size)  # never used
-        for gpu in gpus:
-            self.memory[gpu].allocate(client.who)
+    def __init__(self, node: Node, who: int, job: Job):
+        super().__init__(job.gpus, swaps=job.swaps)
+        self.node = node
+        self.who = who
+        self.job = job
+        self.gone = False
+        self.moves: dict[int, int] = {}
+        self.new = dict.fromkeys(job.gpus, job.memory)
+        if self.swaps:
+            for gpu in job.gpus:
+                node.memory[gpu].allocate(who)
 
-    def resident(self, gpu: int) -> int:
-        return self.memory[gpu].of(self.client.who)
+    def after(self, ns: int, act: Callable[[], None]) -> None:
+        self.node.timeline.after(ns, act)
 
-    # -- orders -----------------------------------------------------------------------
+    def there(self, device: int) -> int:
+        return self.node.memory[device].of(self.who)
 
-    def restore(self) -> None:
-        """The job has its lease, so all its memory must come back."""
-        for gpu in self.out:
-            self.out[gpu] = self.coming[gpu] = 0
-        self.go_on()
+    def away(self, device: int) -> int:
+        return self.job.memory - self.new[device] - self.there(device)
 
-    def evict(self, gpu: int, size: int) -> None:
-        if not self.client.epoch:
-            self.out[gpu] += size
-            self.coming[gpu] = 0
-            self.go_on()
+    def room(self, device: int) -> int:
+        return max(0, self.node.memory[device].free())
 
-    def preload(self, gpu: int, size: int) -> None:
-        if not self.client.epoch:
-            self.coming[gpu] = 0 if self.out[gpu] else size
-            self.go_on()
+    def piece(self, device: int) -> int:
+        return max(1, int(self.node.memory[device].gpu.link_bytes_s * PIECE_NS / S))
 
-    # -- pieces -----------------------------------------------------------------------
+    def lacks(self) -> bool:
+        return super().lacks() or (self.swaps and any(self.new.values()))
 
     def go_on(self) -> None:
-        """Move what can be moved, and open the gate when all is there."""
-        if self.client.gate == RESTORING:
-            for gpu, new in self.new.items():
-                self._use(gpu, new)
-            if all(self.resident(gpu) >= self.size for gpu in self.out):
-                self.client.restored()
-        for gpu in self.out:
-            if gpu not in self.moves and (step := self._step(gpu)):
-                self._move(gpu, step)
+        if self.swaps and self.gate == RESTORING:
+            for gpu in self.new:
+                self._use(gpu)
+        super().go_on()
 
-    def _use(self, gpu: int, new: int) -> None:
+    def _use(self, gpu: int) -> None:
         """Memory that was never used needs room, and nothing of it comes over the link."""
-        size = min(new, self.memory[gpu].free())
-        if size > 0 and gpu not in self.moves:
+        size = min(self.new[gpu], self.room(gpu))
+        if size and gpu not in self.moves:
             self.new[gpu] -= size
-            self.memory[gpu].fresh(self.client.who, size)
-            self.client.tell_memory()
+            self.node.memory[gpu].fresh(self.who, size)
+            self.tell_memory()
 
-    def _step(self, gpu: int) -> int:
-        """Bytes that come to the GPU next; below 0: that leave."""
-        most = max(1, int(self.memory[gpu].gpu.link_bytes_s * PIECE_NS / S))
-        lacking = self.size - self.new[gpu] - self.resident(gpu)
-        room = max(0, self.memory[gpu].free())
-        gate = self.client.gate
-        if gate == RESTORING:
-            return min(most, lacking, room)
-        if gate != SHUT:
-            return 0
-        if self.out[gpu] and self.resident(gpu):
-            return -min(most, self.out[gpu], self.resident(gpu))
-        return min(most, self.coming[gpu], lacking, room)
+    def move(self) -> None:
+        for gpu in self.out:
+            if gpu not in self.moves and (step := self.step(gpu)):
+                self._begin(gpu, step)
 
-    def _move(self, gpu: int, step: int) -> None:
-        memory = self.memory[gpu]
+    def _begin(self, gpu: int, step: int) -> None:
+        memory = self.node.memory[gpu]
         inward = step > 0
         memory.going[inward] += 1
         self.moves[gpu] = step
         speed = memory.gpu.link_bytes_s / memory.going[inward]
+        self.after(max(1, round(abs(step) / speed * S)), functools.partial(self._end, gpu, step))
 
-        def moved() -> None:
-            memory.going[inward] -= 1
-            del self.moves[gpu]
-            self._moved(gpu, step)
-
-        self.client.after(max(1, round(abs(step) / speed * S)), moved)
-
-    def _moved(self, gpu: int, step: int) -> None:
+    def _end(self, gpu: int, step: int) -> None:
         """A move has ended: count what was still to be moved and could be."""
-        if self.client.gone:
+        memory = self.node.memory[gpu]
+        memory.going[step > 0] -= 1
+        del self.moves[gpu]
+        if self.gone:
             return
-        now = self._step(gpu)
+        now = self.step(gpu)
         size = min(step, now) if step > 0 else max(step, now)
         if size and (size > 0) == (step > 0):
-            self.memory[gpu].swap(self.client.who, size)
+            memory.swap(self.who, size)
+            self.moved(gpu, size)
             if size < 0:
-                self.out[gpu] = max(0, self.out[gpu] + size)
-                self.client.node.room_freed(gpu)
-            elif self.client.gate == SHUT:
-                self.coming[gpu] = max(0, self.coming[gpu] - size)
-            self.client.tell_memory()
+                self.node.room_freed(gpu)
+            self.tell_memory()
         self.go_on()
+
+    def tell_memory(self) -> None:
+        """Report the job's memory and, if it swaps, how much of it is on the GPU."""
+        for gpu in self.job.gpus:
+            there = self.there(gpu) if self.swaps else None
+            self.node.tell(MemoryChanged(self.who, name_of(gpu), self.job.memory, 0, there))

@@ -136,7 +136,7 @@ class Ending(Timed):
         before = set(self.done)
         super().gates_changed(gang)
         for tenant in set(self.done) - before:
-            self.at(self.now, functools.partial(self.poke, Poke(0, "close", tenant)))
+            self.timeline.after(0, functools.partial(self.poke, Poke(0, "close", tenant)))
 
 
 ROUNDS, ROUND_MS = 12, 10_000

@@ -35,18 +35,18 @@ def suspend(world: World, entry: Entry, amount: int) -> None:
     client.suspended = True
     world.do(core.Parked(client.tenant, SLURM, suspended=True))
     if amount % 10 in (3, 7):
-        world.at(world.now + GRACE_NS + MARGIN_NS, lambda: go_on(world, client))
+        world.timeline.after(GRACE_NS + MARGIN_NS, lambda: go_on(world, client))
         return
-    world.at(world.now + GRACE_NS, lambda: stop(world, client))
+    world.timeline.after(GRACE_NS, lambda: stop(world, client))
     if amount % 10:
-        world.at(world.now + GRACE_NS + amount * S, lambda: resume(world, client, amount))
+        world.timeline.after(GRACE_NS + amount * S, lambda: resume(world, client, amount))
 
 
 def stop(world: World, client: Client) -> None:
     if client.suspended and client.alive:
         client.frozen = True
         world.gates_changed(client.gang)
-        world.at(world.now + world.sees_ns, lambda: world.see(client))
+        world.timeline.after(world.sees_ns, lambda: world.see(client))
 
 
 def resume(world: World, client: Client, amount: int) -> None:
@@ -54,8 +54,8 @@ def resume(world: World, client: Client, amount: int) -> None:
     if not client.suspended or not client.alive:
         return
     client.thaw()
-    world.at(world.now + world.sees_ns, lambda: world.see(client))
-    world.at(world.now + (amount % 3) * world.sees_ns, lambda: go_on(world, client))
+    world.timeline.after(world.sees_ns, lambda: world.see(client))
+    world.timeline.after((amount % 3) * world.sees_ns, lambda: go_on(world, client))
 
 
 def go_on(world: World, client: Client) -> None:

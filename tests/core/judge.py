@@ -22,7 +22,8 @@ from leased.core.arbiter import (
 )
 from leased.core.rules import SHORT_NS
 from leased.policy import deficits, elastic_account
-from tests.core.client import CLOSING, Client
+from leased.sim.lease import CLOSING
+from tests.core.client import Client
 from tests.core.items import items
 from tests.core.share_judge import Limits
 

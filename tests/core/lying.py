@@ -57,7 +57,7 @@ def lie(world: World, client: Client, amount: int) -> None:
         world.do(event)
     after = r.choice(PUT_RIGHT)
     if after is not None:
-        world.at(world.now + after, lambda: put_right(world, client))
+        world.timeline.after(after, lambda: put_right(world, client))
 
 
 def some_lies(world: World, client: Client, r: random.Random) -> Iterator[core.Event]:

@@ -31,7 +31,7 @@ class Lies(World):
     def __init__(self, scenario: Scenario, seed: int, policy_name: str):
         self.r = random.Random(seed)
         super().__init__(scenario, EVENTS, self.began_again, self.check, policy_name)
-        self.at(EVERY_NS, self.lie)
+        self.timeline.at(EVERY_NS, self.lie)
 
     def began_again(self, arbiter: Arbiter) -> None:
         self.arbiter = arbiter
@@ -40,7 +40,7 @@ class Lies(World):
         tenants = sorted(self.a.tenants)
         if tenants:
             self.do(self.a_lie(self.r.choice(tenants)))
-        self.at(self.now + self.r.choice((0, 1, EVERY_NS)), self.lie)
+        self.timeline.after(self.r.choice((0, 1, EVERY_NS)), self.lie)
 
     def a_lie(self, tenant: int) -> Event:
         r, known = self.r, self.a.tenants[tenant]

@@ -56,7 +56,7 @@ class Books(World):
                 self.taken += energy or 0
                 parts = self.parts(n, busy)
                 self.do(core.WorkMeasured(uuid, EVERY_NS, busy, energy, parts))
-        self.at(self.now + EVERY_NS, functools.partial(self.measure, n + 1))
+        self.timeline.after(EVERY_NS, functools.partial(self.measure, n + 1))
 
     def parts(self, n: int, busy: int | None) -> tuple[WorkPart, ...]:
         """Whose work it was, as far as the driver says, which is wrong about some."""

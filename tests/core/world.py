@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
+from leased.sim.lease import OPEN
+from leased.sim.timeline import Timeline
 from tests.core import departing, lying, measuring
-from tests.core.client import MS, OPEN, Client, Memory
+from tests.core.client import MS, Client, Memory
 from tests.core.judge import Judge
 from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, SIGNAL, WORK, Job, Poke, Scenario
 
@@ -59,7 +60,7 @@ class World:
         self.began, self.handled = began, handled
         self.scenario = scenario
         self.most_events = most_events
-        self.now = 0
+        self.timeline = Timeline()
         self.events = 0
         self.daemon = 0  # its number: those before it hear nothing any more
         self.room = dict.fromkeys(range(scenario.devices), CAPACITY)
@@ -68,8 +69,6 @@ class World:
         self.entries: dict[int, Entry] = {}
         self.measured_at: dict[str, int] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
-        self._todo: list[tuple[int, int, Callable[[], None]]] = []
-        self._made = 0
         self._queue: deque[core.Event] = deque()
         self._busy = False
         self.judge = judge(self)
@@ -82,35 +81,35 @@ class World:
 
     # -- time -----------------------------------------------------------------------
 
-    def at(self, when: int, act: Callable[[], None]) -> None:
-        self._made += 1
-        heapq.heappush(self._todo, (when, self._made, act))
+    @property
+    def now(self) -> int:
+        return self.timeline.now
 
     def run(self) -> None:
         """Until the scenario's end, or until there have been so many events."""
         end = self.scenario.seconds * S
         for n in range(len(self.scenario.jobs)):
-            self.at(self.scenario.jobs[n].opens * MS, functools.partial(self.open, n))
+            self.timeline.at(self.scenario.jobs[n].opens * MS, functools.partial(self.open, n))
         for poke in self.scenario.pokes:
-            self.at(poke.at * MS, functools.partial(self.poke, poke))
+            self.timeline.at(poke.at * MS, functools.partial(self.poke, poke))
         same = 0
         asked: tuple[Arbiter, int] | None = None  # and nothing has happened to it since
         while self.events < self.most_events:
             if asked is None or asked[0] is not self.a or asked[1] != self.events:
                 asked, due = (self.a, self.events), self.a.next_deadline()
-            first = self._todo[0][0] if self._todo else None
+            first = self.timeline.first()
             soonest = min((time for time in (due, first) if time is not None), default=end + 1)
             if soonest > end:
-                self.now = max(self.now, end)
+                self.timeline.now = max(self.now, end)
                 self.judge.look()
                 break
             same = same + 1 if soonest <= self.now else 0
             if same > SAME_TIME:
                 self.judge.broken(f"no time passes: something is due at {soonest} for ever")
-            self.now = max(self.now, soonest)
-            if first is not None and first <= self.now:
-                heapq.heappop(self._todo)[2]()
+            if first is not None and first <= max(self.now, soonest):
+                self.timeline.step()
             else:
+                self.timeline.now = max(self.now, soonest)
                 self.do(core.Tick())
         self.finish()
 
@@ -119,7 +118,7 @@ class World:
         for tenant in list(self.entries):
             self.close(tenant)
         while (due := self.a.next_deadline()) is not None:
-            self.now = max(self.now, due)
+            self.timeline.now = max(self.now, due)
             self.do(core.Tick())
         self.judge.nothing_left()
 
@@ -147,7 +146,7 @@ class World:
         for entry in list(self.entries.values()):
             client = entry.client
             if d in client.resident and client.alive and not client.frozen and not client.moving:
-                client.move()
+                client.go_on()
 
     def gates_changed(self, gang: tuple[int, ...]) -> None:
         for d in gang:
@@ -194,7 +193,7 @@ class World:
             self.give(entry, action.epoch)
         elif isinstance(action, core.Revoke):
             if entry.held:
-                self.tell(client, lambda: client.take_revoke(action.epoch))
+                self.tell(client, lambda: client.revoked(action.epoch))
             else:
                 self._queue.append(core.Released(action.tenant, action.epoch))
         elif isinstance(action, core.PassedOver):
@@ -204,7 +203,7 @@ class World:
         elif isinstance(action, core.Contend):
             entry.idle_ns = action.idle_ns
             if entry.held:
-                self.tell(client, lambda: client.take_contended(action.epoch, action.idle_ns))
+                self.tell(client, lambda: client.contended(action.epoch, action.idle_ns))
         else:
             self.order_memory(entry, action)
 
@@ -221,26 +220,26 @@ class World:
             self.tell_evictions(entry)
         elif isinstance(action, core.Preload):
             d = int(action.device[1:])
-            self.tell(client, lambda: client.take_preload(d, action.bytes))
+            self.tell(client, lambda: client.preload(d, action.bytes))
 
     def give(self, entry: Entry, epoch: int) -> None:
         client, idle_ns = entry.client, entry.idle_ns
-        self.tell(client, lambda: client.take_grant(epoch, idle_ns))
+        self.tell(client, lambda: client.granted(epoch, idle_ns))
 
     def tell(self, client: Client, take: Callable[[], None]) -> None:
-        client.later(client.job.delay * MS, take)
+        client.after(client.job.delay * MS, take)
 
     def tell_evictions(self, entry: Entry) -> None:
         if entry.held or entry.passed:
             return
         if entry.leaves:
             entry.leaves = False
-            self.tell(entry.client, entry.client.take_leave)
+            self.tell(entry.client, entry.client.leave)
         evictions, entry.evictions = entry.evictions, {}
         for d, amount in evictions.items():
             part = min(amount, (entry.memory.get(d) or (0, 0, 0))[2] or 0)
             if part:
-                self.tell(entry.client, functools.partial(entry.client.take_evict, d, part))
+                self.tell(entry.client, functools.partial(entry.client.evict, d, part))
 
     def entry(self, client: Client) -> Entry | None:
         """Of a process that the daemon knows."""
@@ -268,7 +267,7 @@ class World:
                 self.do(core.Adopted(client.tenant, epoch))
             lease = self.a.tenants[client.tenant].lease
             if lease is None or lease.epoch != epoch or lease.revoked:
-                self.tell(client, lambda: client.take_revoke(epoch))
+                self.tell(client, lambda: client.revoked(epoch))
         if wants:
             self.hear_request(client)
 
@@ -358,16 +357,16 @@ class World:
         if held:
             self.released(tenant, held)
         if before.suspended:  # of whom nobody is left
-            self.at(self.now + SEES_NS, lambda: self.do(core.Unparked(tenant)))
+            self.timeline.after(SEES_NS, lambda: self.do(core.Unparked(tenant)))
 
         def again() -> None:
             if self.entries.get(tenant) is entry and entry.client is before:
                 entry.client = Client(self, tenant, replace(before.job, gang=before.gang))
                 entry.heard = True
                 entry.client.start()
-                self.at(self.now + SEES_NS, functools.partial(self.see, entry.client))
+                self.timeline.after(SEES_NS, functools.partial(self.see, entry.client))
 
-        self.at(self.now + AGAIN_NS, again)
+        self.timeline.after(AGAIN_NS, again)
 
     def poke(self, poke: Poke) -> None:
         if poke.what == "restart":
@@ -405,7 +404,7 @@ class World:
             client.frozen = True
             self.gates_changed(client.gang)
         if how != "stop":
-            self.at(self.now + SEES_NS, lambda: self.see(client))
+            self.timeline.after(SEES_NS, lambda: self.see(client))
 
     def see(self, client: Client) -> None:
         """The daemon looks whether a job can act."""
@@ -435,9 +434,7 @@ class World:
         """Another step of the job uses one more device."""
         if d in client.gang:
             return
-        client.gang = tuple(sorted((*client.gang, d)))
-        for amounts in (client.size, client.fixed, client.resident, client.out, client.coming):
-            amounts.setdefault(d, 0)
+        client.widen(d)
         self.do(core.Widened(client.tenant, tuple(f"d{n}" for n in client.gang)))
 
     def measure_work(self, device: str, amount: int) -> None:
@@ -478,7 +475,7 @@ class World:
         self.began(self.a)
         self.judge.restarted()
         self.set_policies()
-        self.at(self.now + SEES_NS, self.look_at_devices)
+        self.timeline.after(SEES_NS, self.look_at_devices)
         for tenant, entry in self.entries.items():
             client = entry.client
             self.do(self.opened(tenant, client.gang, client.job))
@@ -486,6 +483,6 @@ class World:
             if client.alive:
                 self.tell(client, client.resync)
                 if client.frozen:
-                    self.at(self.now + SEES_NS, functools.partial(self.see, client))
+                    self.timeline.after(SEES_NS, functools.partial(self.see, client))
                 found = functools.partial(departing.found_again, self, client)
-                self.at(self.now + SEES_NS, found)
+                self.timeline.after(SEES_NS, found)

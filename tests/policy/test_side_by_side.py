@@ -127,8 +127,8 @@ class Sliced(Watched):
 
     def set_policies(self) -> None:
         super().set_policies()
-        self.at(1, lambda: self.tell_all(True))
-        self.at(self.until * S, lambda: self.tell_all(False))
+        self.timeline.at(1, lambda: self.tell_all(True))
+        self.timeline.at(self.until * S, lambda: self.tell_all(False))
 
     def tell_all(self, controlled: bool) -> None:
         for tenant in list(self.a.tenants):

@@ -25,7 +25,7 @@ class Watched(World):
         super().__init__(scenario, most_events=10**9, judge=Silent, **other)
         self.had: list[dict[int, int]] = []
         for second in range(seconds + 1):
-            self.at(second * S, self.note)
+            self.timeline.at(second * S, self.note)
         self.run()
 
     def note(self) -> None:
