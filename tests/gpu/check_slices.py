@@ -85,10 +85,11 @@ class Bench:
     cap: str
     pass_ms: float = 0
 
-    def sweeps(self, ms: float, queued: int, *more: str) -> list[str]:
-        """A program whose kernels of so many ms use all multiprocessors and the memory."""
-        kernel = [str(build("shares")), str(KERNELS), f"add:{self.mib}"]
-        return [*kernel, str(self.rounds(ms)), str(queued), *more]
+    def sweeps(self, ms: float, queued: int, kernels: int = 1, kind: str = "add") -> list[str]:
+        """A program whose kernels of so many ms use all multiprocessors and the memory. kernels: of
+        a step, of which so many are queued."""
+        command = [str(build("shares")), str(KERNELS), f"{kind}:{self.mib}"]
+        return [*command, f"{self.rounds(ms)}x{kernels}", str(queued)]
 
     def rounds(self, ms: float) -> int:
         """How many passes take so long."""
@@ -206,33 +207,35 @@ def check_saturating(bench: Bench) -> Result:
     }
 
 
-def share_out(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
-    """Jobs of a request, and of kernels that long: the part of what all got that each got."""
+def share_out(bench: Bench, wanted: Sequence[tuple[float, Sequence[str]]]) -> Result:
+    """Jobs of a request and a command: the part of what all got that each got. error: how far that
+    is from what was to be had, at most."""
     with sharing("32GiB") as share:
         jobs = [
-            bench.tenant(
-                share,
-                f"kernels of {ms:g} ms",
-                f"request:{request}",
-                bench.sweeps(ms, max(2, min(512, round(AHEAD_MS / ms)))),
-            )
-            for request, ms in wanted
+            bench.tenant(share, f"job {n}", f"request:{request}", command)
+            for n, (request, command) in enumerate(wanted)
         ]
         with programs(*jobs) as started:
             found = rates_together(started, bench.settle, 10)
     got = [part / (found["sum"] or 1) for part in found["parts"]]
-    return found | {"wanted": wanted, "got": got}
+    error = max(abs(one - request) for one, (request, _) in zip(got, wanted, strict=True))
+    texts = ":".join(f"{request:g}" for request, _ in wanted), ":".join(f"{g:.3f}" for g in got)
+    return found | {
+        "wanted": wanted,
+        "got": got,
+        "error": error,
+        "good": found["wrong"] == 0,
+        "summary": f"{' got '.join(texts)}, together {found['sum']:.3f}, {found['wrong']} wrong",
+    }
 
 
 def check_shares(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
-    run = share_out(bench, wanted)
-    return run | {
-        "good": run["wrong"] == 0,
-        "summary": ":".join(f"{request:g}" for request, _ in wanted)
-        + " got "
-        + ":".join(f"{got:.3f}" for got in run["got"])
-        + f", together {run['sum']:.3f}, {run['wrong']} wrong",
-    }
+    """wanted: request, and ms of a kernel."""
+    ahead = [max(2, min(512, round(AHEAD_MS / ms))) for _, ms in wanted]
+    return share_out(
+        bench,
+        [(part, bench.sweeps(ms, n)) for (part, ms), n in zip(wanted, ahead, strict=True)],
+    )
 
 
 # -- stops in mid-kernel -------------------------------------------------------------------

@@ -1,19 +1,23 @@
-"""Loops of PyTorch and JAX that always want the GPU, and how much they do in every second.
+"""Loops of PyTorch and JAX that want the GPU, and how much they do in every second.
 
 `python -m tests.gpu.share_loops NAME`: torch (a training step of small launches), graph (the same
-captured in a CUDA graph) or jax (a compiled step). It prints `ready`; for each line of its input, a
-number of seconds, it works for so long and prints a line of JSON with the steps that finished in
-every second of the clock. The loop submits as far ahead as its framework lets it, but waits every
-few steps, as programs do that look at their loss.
+captured in a CUDA graph), jax (a compiled step) or server (a model answers). It prints `ready`;
+for each line of its input, a number of seconds, it works for so long and prints a line of JSON with
+the steps that finished in every second of the clock, and how long it took from one look at the
+result to the next. The loop submits as far ahead as its framework lets it, but waits every few
+steps, as programs do that look at their loss. With a second number on the line, of ms, it answers a
+request each so many ms on average instead, at random from half to one and a half of that, and
+prints how long these took, from when each was due.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 AHEAD = 20  # steps between two looks at the result
@@ -74,18 +78,62 @@ def make_jax() -> Loop:
     return step, wait
 
 
-LOOPS: dict[str, Callable[[], Loop]] = {"torch": make_torch, "graph": make_graph, "jax": make_jax}
+def make_server() -> Loop:
+    """Three layers on 2048 rows: some 3 ms on an H100."""
+    import torch
+
+    layers = [torch.nn.Linear(4096, 4096, device="cuda") for _ in range(3)]
+    model = torch.nn.Sequential(*layers)
+    data = torch.randn(2048, 4096, device="cuda")
+
+    def step() -> object:
+        with torch.no_grad():
+            return model(data)
+
+    return step, torch.cuda.synchronize
+
+
+LOOPS: dict[str, Callable[[], Loop]] = {
+    "torch": make_torch,
+    "graph": make_graph,
+    "jax": make_jax,
+    "server": make_server,
+}
+
+
+def times(took: Sequence[float]) -> dict[str, Any]:
+    """took: seconds, of each step."""
+    ms = sorted(1e3 * seconds for seconds in took)
+    middle, late = ms[len(ms) // 2], ms[len(ms) * 99 // 100]
+    return {"steps": len(ms), "p50_ms": middle, "p99_ms": late, "max_ms": ms[-1]}
 
 
 def work(step: Callable[[], object], wait: Callable[[], object], seconds: float) -> dict[str, Any]:
     by_second: Counter[int] = Counter()
-    begin = time.time()
-    while time.time() < begin + seconds:
+    took: list[float] = []
+    begin = last = time.time()
+    while last < begin + seconds:
         for _ in range(AHEAD):
             step()
         wait()
-        by_second[int(time.time())] += AHEAD
-    return {"from": begin, "to": time.time(), "by_second": by_second}
+        took.append(time.time() - last)
+        last += took[-1]
+        by_second[int(last)] += AHEAD
+    return {"from": begin, "to": last, "by_second": by_second} | times(took)
+
+
+def serve(
+    step: Callable[[], object], wait: Callable[[], object], seconds: float, every_s: float
+) -> dict[str, Any]:
+    part = random.Random(7)
+    took: list[float] = []
+    begin = due = time.time()
+    while (due := due + every_s * part.uniform(0.5, 1.5)) < begin + seconds or not took:
+        time.sleep(max(0.0, due - time.time()))
+        step()
+        wait()
+        took.append(time.time() - due)
+    return {"from": begin, "to": time.time()} | times(took)
 
 
 def main() -> int:
@@ -95,7 +143,9 @@ def main() -> int:
     wait()
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(work(step, wait, float(line))), flush=True)
+        seconds, *every_ms = map(float, line.split())
+        found = serve(step, wait, seconds, every_ms[0] / 1e3) if every_ms else None
+        print(json.dumps(found or work(step, wait, seconds)), flush=True)
     return 0
 
 
