@@ -12,23 +12,35 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.slices.controller import DISOBEYS
 from leased.slices.job import ALWAYS
+from leased.wire import client_messages
 
 
 def of_tenant(leases: Leases, tenant: Tenant) -> answers.Channels:
     """Of all processes of the tenant; if one's groups cannot be controlled, the job's cannot."""
     said = [client.channels for client in tenant.clients if client.channels is not None]
+    state, why, processes = _control(leases, tenant, said)
+    gave_up = [one for one in said if one.given_up]
+    return {
+        "state": state,
+        "why": why,
+        "processes": processes,
+        "given_up": sum(one.given_up for one in gave_up),
+        "why_given_up": max(gave_up, key=lambda one: one.given_up).reason if gave_up else None,
+    }
+
+
+def _control(
+    leases: Leases, tenant: Tenant, said: list[client_messages.Channels]
+) -> tuple[str, str | None, int]:
+    """The state, why, and how many processes say so."""
     refused = Counter(one.reason for one in said if one.state == lib.GL_CHANNELS_REFUSED)
     controlled = sum(one.state == lib.GL_CHANNELS_CONTROLLED for one in said)
     if refused:
         ((why, _),) = refused.most_common(1)
-        return {"state": "refused", "why": why, "processes": refused.total()}
+        return "refused", why, refused.total()
     if leases.slices.disobeys(tenant):
-        return {"state": "refused", "why": DISOBEYS, "processes": controlled}
-    return {
-        "state": "controlled" if controlled else "none",
-        "why": None,
-        "processes": controlled,
-    }
+        return "refused", DISOBEYS, controlled
+    return "controlled" if controlled else "none", None, controlled
 
 
 def slices(leases: Leases, tenant: Tenant) -> dict[str, answers.Slices]:

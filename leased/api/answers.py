@@ -172,11 +172,15 @@ class Clean(TypedDict):
 class Channels(TypedDict):
     """Whether the GPU's time slices of a job can be set. state: controlled; refused, for the reason
     `why`; none: no process has channel groups, or has said so yet. processes: how many of its
-    processes say that."""
+    processes say that. given_up: how many stops in mid-kernel its processes have given up, since
+    that could not be done in time, so that their work was waited for; why_given_up: why one of the
+    last ones was; None: none was."""
 
     state: str
     why: str | None
     processes: int
+    given_up: int
+    why_given_up: str | None
 
 
 class Slices(TypedDict):

@@ -8,14 +8,19 @@ from leased.api.answers import Slices, Status, Tenant
 
 
 def lines(answer: Status) -> list[str]:
-    """The jobs whose time slices the daemon cannot choose, and why; and what it has chosen."""
+    """The jobs whose time slices the daemon cannot choose, and why; whose work could not be stopped
+    in mid-kernel; and what has been chosen."""
     index = {device["uuid"]: device["index"] for device in answer["devices"]}
-    return uncontrolled(answer) + [
-        f"job {tenant['job_id']} has {_words(chosen)} of GPU {index.get(uuid, '?')}: "
-        f"{chosen['why']}"
-        for tenant in answer["tenants"]
-        for uuid, chosen in _chosen(tenant)
-    ]
+    return (
+        uncontrolled(answer)
+        + _given_up(answer)
+        + [
+            f"job {tenant['job_id']} has {_words(chosen)} of GPU {index.get(uuid, '?')}: "
+            f"{chosen['why']}"
+            for tenant in answer["tenants"]
+            for uuid, chosen in _chosen(tenant)
+        ]
+    )
 
 
 def uncontrolled(answer: Status) -> list[str]:
@@ -25,6 +30,16 @@ def uncontrolled(answer: Status) -> list[str]:
         f"({said['processes']} of {tenant['clients']} processes): {said['why']}"
         for tenant in answer.get("tenants", [])
         if (said := tenant.get("channels")) is not None and said["state"] == "refused"
+    ]
+
+
+def _given_up(answer: Status) -> list[str]:
+    """The jobs whose work was waited for at handoffs, since it could not be stopped."""
+    return [
+        f"job {tenant['job']}: {said['given_up']} times its work could not be stopped in "
+        f"mid-kernel and was waited for: {said['why_given_up']}"
+        for tenant in answer.get("tenants", [])
+        if (said := tenant.get("channels")) is not None and said["given_up"]
     ]
 
 

@@ -165,12 +165,14 @@ class Details:
 class Channels:
     """Whether the client's channel groups can be controlled.
 
-    state: enum gl_channels_state. reason: why they cannot; of an unprivileged process, but harmless
-    to a terminal.
+    state: enum gl_channels_state. reason: why they cannot, or why the last stop that was given up
+    was; of an unprivileged process, but harmless to a terminal. given_up: how many stops in
+    mid-kernel could not be done, so that its work was waited for.
     """
 
     state: int
     reason: str
+    given_up: int = 0
 
 
 @dataclass(frozen=True)

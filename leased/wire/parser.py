@@ -92,7 +92,7 @@ def _details(m: Any) -> Message:
 def _channels(m: Any) -> Message:
     if m.state > lib.GL_CHANNELS_REFUSED:
         raise WireError(f"channel groups in state {m.state}")
-    return Channels(int(m.state), _sentence(m.reason))
+    return Channels(int(m.state), _sentence(m.reason), int(m.given_up))
 
 
 def _sentence(field: Any) -> str:

@@ -10,14 +10,14 @@
 enum gl_channels_state {
 	GL_CHANNELS_NONE = 0,       /* the process has no channel group yet */
 	GL_CHANNELS_CONTROLLED = 1, /* it can set the slices of all its groups, and stop them */
-	GL_CHANNELS_REFUSED = 2     /* `reason` says why not */
+	GL_CHANNELS_REFUSED = 2     /* it cannot: `reason` */
 };
 
 struct gl_channels {
 	struct gl_header header;
-	uint32_t state; /* enum gl_channels_state */
-	uint32_t zero;
-	char reason[240]; /* GL_REASON_BYTES; for people */
+	uint32_t state;    /* enum gl_channels_state */
+	uint32_t given_up; /* stops so far that could not be done: its work was waited for */
+	char reason[240];  /* GL_REASON_BYTES; for people: why not, or why the last one could not */
 };
 
 /* GL_RUN, of one device. The values are absolute: of each kind the last one counts, also for groups

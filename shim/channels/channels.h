@@ -56,6 +56,9 @@ void channels_stop(uint64_t ns);
  * are made meanwhile cannot be stopped. */
 void channels_renew(uint64_t ns);
 void channels_resume(void);
+/* The same, of a stop that has lasted for too long without being one. Where that is since the
+ * driver does not return, three times in a row, groups cannot be controlled any more. */
+void channels_give_up(void);
 /* Any thread may ask. */
 enum stop_phase channels_stop_phase(void);
 

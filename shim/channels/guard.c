@@ -27,7 +27,8 @@
 #define MOST_FAILURES 3     /* in a row; then groups count as not controllable */
 #define RETRY_NS (5 * MS)   /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
-#define FAILED 1 /* a stop that has ended by itself */
+#define FAILED 1            /* a stop that has ended by itself */
+#define HANGS_NS (100 * MS) /* a call that takes longer may never return */
 
 /* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
 
@@ -45,6 +46,8 @@ static atomic_uint asked, done; /* numbers of requests */
 static _Atomic(enum channels_state) state;
 static char reason[160];
 static unsigned int failures;
+static _Atomic uint64_t call_began; /* when the call began that the guard is in; 0: it is in none */
+static atomic_uint hung;   /* stops in vain, one after the other, with no call that returned */
 static bool retry;         /* of the guard: a call has failed since it began to look */
 static atomic_uint events; /* counts what the guard has to look at */
 static atomic_bool runs;   /* the guard has been started */
@@ -80,22 +83,40 @@ static void wait_for_events(unsigned int seen, uint64_t ns)
 
 /* -- the state -------------------------------------------------------------------------------- */
 
-static void set_state(enum channels_state now)
+static void tell_state(void)
 {
-	atomic_store(&state, now);
 	for_each_watch(channels_watches, watch) (*watch)();
 }
 
-static void refuse(const char *what, uint32_t status)
+/* Any thread may refuse; the first reason stays. */
+static void refuse(const char *why)
 {
+	bool first;
+
+	groups_take();
+	first = atomic_load(&state) != CHANNELS_REFUSED;
+	if (first) {
+		snprintf(reason, sizeof(reason), "%s", why);
+		atomic_store(&state, CHANNELS_REFUSED);
+	}
+	groups_give();
+	if (!first)
+		return;
+	debug("channel groups cannot be controlled: %s", reason);
+	tell_state();
+}
+
+static void refuse_call(const char *what, uint32_t status)
+{
+	char why[sizeof(reason)];
+
 	if ((status & RM_SYSTEM) == RM_SYSTEM)
-		snprintf(reason, sizeof(reason), "the system refuses %s (errno %d)", what,
+		snprintf(why, sizeof(why), "the system refuses %s (errno %d)", what,
 		         (int)(status & ~RM_SYSTEM));
 	else
-		snprintf(reason, sizeof(reason), "the driver refuses %s (status 0x%x)", what,
+		snprintf(why, sizeof(why), "the driver refuses %s (status 0x%x)", what,
 		         (unsigned int)status);
-	debug("channel groups cannot be controlled: %s", reason);
-	set_state(CHANNELS_REFUSED);
+	refuse(why);
 }
 
 /* A call has failed, and is made again. Once may be chance: the group may have gone. */
@@ -104,7 +125,7 @@ static void note_failure(const char *what, uint32_t status)
 	debug("%s failed: 0x%x", what, (unsigned int)status);
 	retry = true;
 	if (++failures == MOST_FAILURES)
-		refuse(what, status);
+		refuse_call(what, status);
 }
 
 /* -- single calls -------------------------------------------------------------------------------
@@ -118,8 +139,13 @@ static uint32_t call(int fd, uint32_t client, uint32_t object, uint32_t command,
 	                             .command = command,
 	                             .parameters = (uint64_t)(uintptr_t)parameters,
 	                             .size = (uint32_t)size};
+	uint32_t status;
 
-	return kernel_control(fd, &control);
+	atomic_store(&call_began, now_ns());
+	status = kernel_control(fd, &control);
+	atomic_store(&call_began, 0);
+	atomic_store(&hung, 0);
+	return status;
 }
 
 /* Learns the UUID of one more GPU. Returns false if there is none to learn, or if that has failed.
@@ -152,32 +178,40 @@ static bool learn_uuid(void)
 	return true;
 }
 
-/* Asks once whether groups can be controlled: an answer to a question is checked. */
+/* Can groups be controlled? The answer to a question is checked. */
+static void ask_group(const struct group *of)
+{
+	uint64_t us = 0;
+	uint32_t status = call(of->fd, of->client, of->object, RM_GET_SLICE, &us, sizeof(us));
+	enum channels_state none = CHANNELS_NONE;
+
+	if (status || !us || (of->slice_us && us != of->slice_us))
+		refuse_call("to tell time slices", status);
+	else if (atomic_compare_exchange_strong(&state, &none, CHANNELS_CONTROLLED))
+		tell_state();
+}
+
+/* Is something not known that a stop would need? Asks the first group that the library has put to
+ * work. */
 static void ask_once(void)
 {
 	struct groups *all = groups_take();
 	struct group of = {0};
-	bool overflow = all->overflow;
-	uint64_t us = 0;
-	uint32_t status;
+	bool overflow = all->overflow, unknown = false;
 
-	for (size_t i = 0; i < MOST_GROUPS && !of.object; i++)
-		if (all->groups[i].engine == RM_ENGINE_COMPUTE && all->groups[i].scheduled &&
-		    subdevice_of(all, &all->groups[i]))
-			of = all->groups[i];
-	groups_give();
-	if (overflow) {
-		snprintf(reason, sizeof(reason), "the process has too many contexts (more than %d)",
-		         MOST_GROUPS / 4);
-		set_state(CHANNELS_REFUSED);
+	for (size_t i = 0; i < MOST_GROUPS; i++) {
+		if (all->groups[i].engine != RM_ENGINE_COMPUTE || !all->groups[i].scheduled)
+			continue;
+		unknown |= !subdevice_of(all, &all->groups[i]);
+		of = all->groups[i];
 	}
-	if (!of.object || atomic_load(&state) != CHANNELS_NONE)
-		return;
-	status = call(of.fd, of.client, of.object, RM_GET_SLICE, &us, sizeof(us));
-	if (status || !us || (of.slice_us && us != of.slice_us))
-		refuse("to tell time slices", status);
-	else
-		set_state(CHANNELS_CONTROLLED);
+	groups_give();
+	if (overflow)
+		refuse("the process has too many contexts (more than 64)");
+	else if (unknown)
+		refuse("the driver's library does not say which GPU a channel group is of");
+	else if (of.object && atomic_load(&state) == CHANNELS_NONE)
+		ask_group(&of);
 }
 
 /* -- what each group and channel shall do ---------------------------------------------------------
@@ -221,10 +255,12 @@ static bool off_wanted(struct groups *all, const struct channel *channel, uint64
 /* -- making it so
  * ------------------------------------------------------------------------------------ */
 
-/* One call that takes channels of a GPU off, or puts them back. */
+/* One call that takes channels of a GPU off, or puts them back. unknown: there are such channels of
+ * which it is not known at which GPU. */
 struct change {
 	struct subdevice at;
 	struct rm_disable list;
+	bool unknown;
 };
 
 static void add_to_change(struct groups *all, struct change *change, const struct channel *channel,
@@ -234,7 +270,10 @@ static void add_to_change(struct groups *all, struct change *change, const struc
 	const struct subdevice *at = group ? subdevice_of(all, group) : NULL;
 	bool off = off_wanted(all, channel, now);
 
-	if (!at || off == channel->off || change->list.n == RM_LISTED)
+	if (off == channel->off || change->list.n == RM_LISTED)
+		return;
+	change->unknown |= !at;
+	if (!at)
 		return;
 	if (!change->list.n) {
 		change->at = *at;
@@ -254,6 +293,7 @@ static bool next_change(struct change *change)
 	uint64_t now = now_ns();
 
 	change->list = (struct rm_disable){0};
+	change->unknown = false;
 	for (size_t i = 0; i < MOST_CHANNELS; i++)
 		if (all->channels[i].object)
 			add_to_change(all, change, &all->channels[i], now);
@@ -283,7 +323,8 @@ static void put_back(struct change *change)
 	     &change->list, sizeof(change->list));
 }
 
-/* Takes channels off and puts them back. Returns false if a call has failed. */
+/* Takes channels off and puts them back. Returns false if a call has failed, or for some there is
+ * none. */
 static bool change_all(void)
 {
 	static struct change change; /* of the guard */
@@ -300,7 +341,7 @@ static bool change_all(void)
 		failures = 0;
 		note_changed(&change);
 	}
-	return true;
+	return !change.unknown;
 }
 
 /* Sets the slice of one group that has another one than is wanted. Returns false if there is none,
@@ -396,7 +437,7 @@ static void look(void)
 			;
 	if (!change_all()) {
 		/* What was taken off is put back, if that works. */
-		fail_stop("a call has failed");
+		fail_stop("not all channels can be taken off");
 		change_all();
 	}
 	atomic_store(&done, request);
@@ -421,12 +462,9 @@ void channels_advance(bool has_contexts)
 {
 	if (atomic_load(&any) && !atomic_load(&runs) && thread_start(guard_main, STACK_BYTES))
 		atomic_store(&runs, true);
-	if (has_contexts && !atomic_load(&any) && atomic_load(&state) == CHANNELS_NONE) {
-		snprintf(reason, sizeof(reason),
-		         "the driver's library makes no channel groups in this process, as where "
-		         "an MPS server has them");
-		set_state(CHANNELS_REFUSED);
-	}
+	if (has_contexts && !atomic_load(&any) && atomic_load(&state) == CHANNELS_NONE)
+		refuse("the driver's library makes no channel groups in this process, as where "
+		       "an MPS server has them");
 }
 
 enum channels_state channels_state(void)
@@ -515,6 +553,16 @@ void channels_resume(void)
 	ask();
 }
 
+void channels_give_up(void)
+{
+	uint64_t began = atomic_load(&call_began);
+
+	if (began && now_ns() - began >= HANGS_NS &&
+	    atomic_fetch_add(&hung, 1) + 1 == MOST_FAILURES)
+		refuse("a call that takes channels off the GPU does not return");
+	channels_resume();
+}
+
 enum stop_phase channels_stop_phase(void)
 {
 	switch (atomic_load(&stop_until)) {
@@ -599,6 +647,8 @@ static void in_child(void)
 	atomic_store(&state, CHANNELS_NONE);
 	atomic_store(&runs, false);
 	atomic_store(&any, false);
+	atomic_store(&call_began, 0);
+	atomic_store(&hung, 0);
 	failures = 0;
 }
 FORK_WATCH(in_child);

@@ -148,8 +148,10 @@ static void advance_stop(struct lease *lease)
 		    passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS;
 	else
 		lease->closing.stop_failed = true;
-	if (lease->closing.stop_failed)
-		waiters_end_stop(lease);
+	if (!lease->closing.stop_failed)
+		return;
+	stops->give_up();
+	lease->stop = LEASE_RUNS;
 }
 
 /* Work that has not finished soon is stopped in mid-kernel, so that nobody waits for a kernel,

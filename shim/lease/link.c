@@ -8,6 +8,7 @@
 #include "channels/channels.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
+#include "lease/stops.h"
 #include "memory/changes.h"
 #include "memory/kinds.h"
 
@@ -27,6 +28,7 @@ static bool served, lost;
 static struct gl_details said[GL_MAX_DEVICES]; /* on this connection */
 static bool details_are_news;                  /* after what the daemon was told of the memory */
 static enum channels_state said_state;         /* of the channel groups, on this connection */
+static unsigned int said_given_up;             /* stops, on this connection */
 static bool details_wait;                      /* they are to be sent, and not yet */
 static uint64_t details_at;                    /* when they were sent last */
 
@@ -59,6 +61,7 @@ void link_serves(void)
 	served = details_are_news = true;
 	memset(said, 0, sizeof(said));
 	said_state = CHANNELS_NONE;
+	said_given_up = 0;
 	connection_serves();
 }
 
@@ -118,12 +121,15 @@ void link_send_channels(void)
 	struct gl_channels channels = {.header = message_header(GL_CHANNELS, sizeof(channels))};
 	enum channels_state now = channels_state();
 
-	if (!served || now == said_state)
+	if (!served || (now == said_state && stops_given_up() == said_given_up))
 		return;
-	channels.state = wired[now];
-	snprintf(channels.reason, sizeof(channels.reason), "%s", channels_reason());
-	link_send(&channels, sizeof(channels));
 	said_state = now;
+	said_given_up = stops_given_up();
+	channels.state = wired[now];
+	channels.given_up = said_given_up;
+	snprintf(channels.reason, sizeof(channels.reason), "%s",
+	         now == CHANNELS_REFUSED ? channels_reason() : stops_why());
+	link_send(&channels, sizeof(channels));
 }
 
 void link_send_memory_when_due(void)

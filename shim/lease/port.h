@@ -51,7 +51,8 @@ struct lease_stops {
 	/* May memory move during the stop? May take some milliseconds. Afterwards the stop lasts
 	 * until end(). */
 	bool (*movable)(void);
-	void (*end)(void); /* work goes on */
+	void (*end)(void);     /* work goes on */
+	void (*give_up)(void); /* the same, as the stop could not be done; it is counted */
 };
 
 struct lease_port {

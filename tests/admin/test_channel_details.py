@@ -19,14 +19,14 @@ from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, refusal
 NONE, CONTROLLED, REFUSED = range(3)
 
 
-def channels(state: int, reason: bytes = b"") -> bytes:
+def channels(state: int, reason: bytes = b"", given_up: int = 0) -> bytes:
     message: Any = header.new(lib.GL_CHANNELS)
-    message.state = state
+    message.state, message.given_up = state, given_up
     ffi.buffer(message.reason)[: len(reason)] = reason
     return bytes(ffi.buffer(message))
 
 
-def of_job(*said: tuple[int, bytes] | None) -> Channels:
+def of_job(*said: tuple[int, bytes] | tuple[int, bytes, int] | None) -> Channels:
     """What is known of a job with a process for each of these; None: it says nothing."""
     door = Door()
     for one in said:
@@ -54,7 +54,9 @@ MPS = (REFUSED, b"MPS has the channels")
 def test_a_job_is_controlled_if_all_its_groups_are(
     said: tuple[tuple[int, bytes] | None, ...], state: str, why: str | None, processes: int
 ) -> None:
-    assert of_job(*said) == {"state": state, "why": why, "processes": processes}
+    found = of_job(*said)
+    assert (found["state"], found["why"], found["processes"]) == (state, why, processes)
+    assert (found["given_up"], found["why_given_up"]) == (0, None)
 
 
 def test_the_last_one_counts() -> None:
@@ -104,6 +106,16 @@ def test_jobs_whose_slices_cannot_be_set_are_named() -> None:
         == show_channels.lines(answer)
         == ["job 101: its time slices are the driver's (1 of 1 processes): MPS has the channels"]
     )
+
+
+def test_stops_that_were_given_up_are_counted_and_shown() -> None:
+    answer = status(jobs=2)
+    late = (CONTROLLED, b"its copies did not end", 1), (CONTROLLED, b"a thread was in a call", 3)
+    answer["tenants"][1]["channels"] = said = of_job(*late, (CONTROLLED, b""))
+    assert (said["state"], said["why"], said["given_up"]) == ("controlled", None, 4)
+    [line] = show_channels.lines(answer)
+    assert line.startswith("job 101: 4 times its work could not be stopped in mid-kernel")
+    assert line.endswith("waited for: a thread was in a call")
 
 
 def test_what_was_chosen_is_said_with_its_reason() -> None:

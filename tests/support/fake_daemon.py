@@ -104,10 +104,14 @@ class Client:
         """For its lease: by device, the bytes that it may restore."""
         self.send(daemon_messages.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
 
+    def send_revoke(self) -> None:
+        """Take the lease, and wait for nothing."""
+        self.send(daemon_messages.revoke(self.epoch, 10**10))
+
     def revoke(self) -> client_messages.Released:
         """Take the lease and wait for its release."""
         epoch = self.epoch
-        self.send(daemon_messages.revoke(epoch, 10**10))
+        self.send_revoke()
         self.until("release", lambda: self.released and self.released[-1].epoch == epoch)
         return self.released[-1]
 

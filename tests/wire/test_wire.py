@@ -59,7 +59,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
         ),
-        "channels": client_messages.Channels(lib.GL_CHANNELS_REFUSED, "no control"),
+        "channels": client_messages.Channels(lib.GL_CHANNELS_REFUSED, "no control", 55),
     }
 
 

@@ -63,7 +63,7 @@ static void show_clients(void)
 	      .other = 51,
 	      .clean = GL_CLEAN_DRIVER});
 	SHOW(channels, gl_channels, GL_CHANNELS,
-	     {.state = GL_CHANNELS_REFUSED, .reason = "no control"});
+	     {.state = GL_CHANNELS_REFUSED, .given_up = 55, .reason = "no control"});
 	SHOW(claim, gl_claim, GL_CLAIM,
 	     {.number = 42, .uuid = {1, 2, 3}, .bytes = 43, .least = 44});
 }

@@ -125,6 +125,7 @@ class Process:
             phase=lambda: self.stop_phase,
             movable=self._movable,
             end=act(self._end_stop),
+            give_up=act(self._end_stop),
         )
         port.quiet = self._door("lease_quiet", wanted=lambda: self.tasks > 0, now=self._be_quiet)
         return port

@@ -1,0 +1,123 @@
+"""Stops that cannot be done: work is waited for, and that is counted and said."""
+
+from __future__ import annotations
+
+import pytest
+from _gpulease import lib
+
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.channels.test_stops import controlled
+from tests.support import swap_programs as swap
+from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.programs import line, tell
+from tests.support.swap_programs import Program, client_of, finish
+
+daemon, program, uuid = swap.daemon, swap.program, swap.uuid
+
+# One kernel for each line that it is told.
+KERNELS = """
+ok(d.cuMemAlloc(MIB)); stream = ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize()); spin(1)
+ok(d.cuCtxSynchronize()); say("ready")
+while sys.stdin.readline().strip() != "end":
+    spin(400_000_000, stream); say("runs")
+ok(d.cuStreamSynchronize(stream)); say("right")
+"""
+
+
+def given_up(client: Client) -> int:
+    return client.channels.given_up if client.channels else 0
+
+
+def test_a_call_that_never_returns_costs_no_more_than_three_handoffs(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
+) -> None:
+    job = program(KERNELS)
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    controlled(client)
+    daemon.auto = False
+    emulated_gpu.fail(0, "stop-hangs")
+    for n in (1, 2, 3):
+        tell(job)
+        assert line(job) == "runs"
+        assert not client.revoke().stopped
+        client.until("the count", lambda n=n: given_up(client) == n)  # type: ignore[misc]
+        assert client.channels is not None
+        assert (client.channels.state == lib.GL_CHANNELS_REFUSED) == (n == 3)
+        assert n < 3 or "does not return" in client.channels.reason
+        client.grant()
+    tell(job)
+    assert line(job) == "runs"
+    client.revoke()
+    client.calls()  # what it had to say it has said
+    assert given_up(client) == 3
+    emulated_gpu.fail(0, "controls-work")
+    client.grant()
+    tell(job, "end")
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_calls_that_return_late_are_not_held_against_the_driver(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
+) -> None:
+    job = program(KERNELS)
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    controlled(client)
+    daemon.auto = False
+    for n in (1, 2, 3, 4):
+        emulated_gpu.fail(0, "stop-hangs")
+        tell(job)
+        assert line(job) == "runs"
+        assert not client.revoke().stopped
+        client.until("the count", lambda n=n: given_up(client) == n)  # type: ignore[misc]
+        emulated_gpu.fail(0, "controls-work")
+        client.grant()
+        tell(job)
+        assert line(job) == "runs"
+        assert client.revoke().stopped  # so the call has returned
+        client.grant()
+    controlled(client)
+    tell(job, "end")
+    assert line(job) == "right"
+    finish(job)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "call"),
+    [
+        ("cuMemHostUnregister", "cuMemHostUnregister(ctypes.addressof(host))"),
+        ("cuMemcpyHtoD_v2", "cuMemcpyHtoD(p, host, MIB)"),
+    ],
+)
+def test_a_thread_that_is_in_the_driver_is_waited_for_and_counted(
+    program: Program, daemon: FakeDaemon, symbol: str, call: str
+) -> None:
+    job = program(
+        f"""
+import threading
+p = ok(d.cuMemAlloc(MIB)); stream = ok(d.cuStreamCreate(1)); spin(1); ok(d.cuCtxSynchronize())
+host = (ctypes.c_char * MIB)(); ok(d.cuMemHostRegister(ctypes.addressof(host), MIB, 0))
+lib = ctypes.CDLL("libcuda.so.1"); lib.emugpu_hold(b"{symbol}", 0)
+def call(): ok(d.cuCtxSetCurrent(ctx)); ok(d.{call})
+thread = threading.Thread(target=call); thread.start()
+assert lib.emugpu_held(); spin(300_000_000, stream); say("held")
+wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "held"
+    controlled(client)
+    daemon.auto = False
+    client.send_revoke()
+    client.until("the count", lambda: given_up(client) == 1)
+    assert client.channels is not None
+    assert client.channels.state == lib.GL_CHANNELS_CONTROLLED
+    assert client.channels.reason == "a thread of the program was in a call of the driver"
+    tell(job)
+    client.until("release", lambda: client.released)
+    assert not client.released[-1].stopped
+    client.grant()
+    assert line(job) == "right"
+    finish(job)
