@@ -32,7 +32,7 @@
 	RANK(LOCK_IMPORTS, "imports")                                                              \
 	/* free_blocks.c: freed memory that pools keep */                                          \
 	RANK(LOCK_ORDERED, "ordered")                                                              \
-	/* swap/devices.c: blocks, segments, devices */                                            \
+	/* swap/lane.c: blocks, segments, lanes */                                                 \
 	RANK(LOCK_SWAP, "swap")                                                                    \
 	/* chunks.c: pinned host memory */                                                         \
 	RANK(LOCK_CHUNKS, "chunks")                                                                \

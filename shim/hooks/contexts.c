@@ -7,7 +7,7 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/shortage.h"
-#include "memory/swap/peers.h"
+#include "memory/swap/segments.h"
 
 #define CONTEXT_PART 32 /* a context takes at most this part (1/32) of its device's memory */
 

@@ -4,7 +4,7 @@
 #include "driver/lookup.h"
 #include "memory/free_blocks.h"
 #include "memory/ranges.h"
-#include "memory/swap/peers.h"
+#include "memory/swap/segments.h"
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {

@@ -7,7 +7,7 @@
 #include "memory/limit.h"
 #include "memory/ranges.h"
 #include "memory/shortage.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 #include "memory/swap/vmm.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static bool is_swappable(size_t size, const CUmemAllocationProp *prop, unsigned 
 		return false;
 	if (prop->allocFlags.gpuDirectRDMACapable && memory_reached_unseen())
 		return false;
-	return size && size % swap_devices[device].unit == 0;
+	return size && size % lane_of(device)->unit == 0;
 }
 
 /* Creates the next piece, of `size` bytes. `rest`: the bytes of it and of all later pieces, which
@@ -65,7 +65,7 @@ static CUresult create_piece(struct physical *physical, size_t size, size_t rest
 
 static CUresult create_pieces(struct physical *physical)
 {
-	size_t piece = swap_devices[physical->device].piece, rest = physical->size;
+	size_t piece = lane_of(physical->device)->piece, rest = physical->size;
 	CUresult result = CUDA_SUCCESS;
 
 	while (rest && !result) {
@@ -95,7 +95,7 @@ static bool enter(struct physical *physical)
 static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop)
 {
-	size_t n = size / swap_devices[prop->location.id].piece + 1;
+	size_t n = size / lane_of(prop->location.id)->piece + 1;
 	struct physical *physical = calloc(1, sizeof(*physical) + n * sizeof(*handle));
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 

@@ -2,7 +2,7 @@
 #include "base/compiler.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/swap/peers.h"
+#include "memory/swap/segments.h"
 #include "memory/swap/vmm_keep.h"
 #include "work/captures.h"
 

@@ -11,7 +11,6 @@
 #include "memory/shared_parts.h"
 #include "memory/shortage.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/segments.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -23,17 +22,7 @@ bool shared_can(CUdeviceptr base)
 	struct memory_range range;
 
 	return memory_find(base, &range) && range.kind == &swapped_memory && !range.pool &&
-	       swap_devices[range.device].exportable;
-}
-
-/* The caller holds swap_lock. */
-static bool is_resident(const struct block *block)
-{
-	bool all = !block->n_moving;
-
-	for (unsigned int i = 0; i < block->n; i++)
-		all &= block->segments[i].state == SEGMENT_RESIDENT;
-	return all;
+	       lane_of(range.device)->exportable;
 }
 
 /* Makes the block stay on the device. Returns false if it is not resident, or if there is none
@@ -46,7 +35,7 @@ static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
 	lock_take(&swap_lock);
 	block = block_find(base);
 	*found = block && !block->prop;
-	if (*found && (block->shared || is_resident(block))) {
+	if (*found && (block->shared || block_is_resident(block))) {
 		fixed = block->shared = true;
 		for (unsigned int i = 0; i < block->n; i++)
 			segment_set_fixed(&block->segments[i], true);
@@ -91,8 +80,8 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
  * freed block is not used again. */
 static const struct block *shared_block(uint64_t number)
 {
-	for (int d = 0; d < MAX_DEVICES; d++)
-		for (const struct segment *s = swap_devices[d].newest; s; s = s->older)
+	for_each_lane(lane)
+		for (const struct segment *s = lane->newest; s; s = s->older)
 			if (s->block->number == number && s->block->shared)
 				return s->block;
 	return NULL;
@@ -122,7 +111,7 @@ static bool send_segments(int end, const struct block *block, struct shared_part
 /* The caller holds swap_lock. Returns false if no allocation begins at that offset. */
 static bool describe(const struct block *block, uint64_t offset, struct shared_part *part)
 {
-	const uint8_t *uuid = block ? device_uuid(block->device) : NULL;
+	const uint8_t *uuid = block ? device_uuid(block->lane->device) : NULL;
 	struct memory_range range;
 
 	if (!uuid || offset >= block->size || !memory_find(block->base + offset, &range) ||

@@ -110,8 +110,8 @@ static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
 		return result;
 	import->device = own >= 0 ? own : current;
 	devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
-	return segments_set_access(import->base, import->size, devices) ? CUDA_ERROR_MAP_FAILED
-	                                                                : CUDA_SUCCESS;
+	return segments_set_access(import->base, import->size, devices, 0) ? CUDA_ERROR_MAP_FAILED
+	                                                                   : CUDA_SUCCESS;
 }
 
 CUresult import_map(const struct shared_handle *handle, int end, struct import **out,

@@ -25,6 +25,7 @@ class Client:
     def __init__(self, connection: socket.socket, pid: int, epochs: itertools.count[int]):
         self.pid = pid
         self.memory: dict[str, DeviceBytes] = {}
+        self.memories: list[dict[str, DeviceBytes]] = []  # each that it has reported, in order
         self.wants = 0
         self.released: list[client_messages.Released] = []
         self.channels: client_messages.Channels | None = None
@@ -55,6 +56,7 @@ class Client:
             with self._changed:
                 if isinstance(message, client_messages.Hello | client_messages.Memory):
                     self.memory = message.memory
+                    self.memories.append(self.memory)
                 if isinstance(message, client_messages.Hello):
                     self.held = message.held_epoch
                 if isinstance(message, client_messages.Released):

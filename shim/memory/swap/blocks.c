@@ -11,8 +11,9 @@
 #include "memory/limit.h"
 #include "memory/reclaim.h"
 #include "memory/shortage.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 #include "memory/swap/segments.h"
+#include "memory/swap/slabs.h"
 
 #include <search.h>
 #include <stdlib.h>
@@ -36,16 +37,16 @@ struct block *block_find(CUdeviceptr pointer)
 	return node ? *(struct block **)node : NULL;
 }
 
-static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
+static struct block *new_block(CUdeviceptr base, size_t size, struct lane *lane)
 {
-	size_t piece = swap_devices[device].piece, n = (size + piece - 1) / piece;
+	size_t piece = lane->piece, n = (size + piece - 1) / piece;
 	struct block *block = calloc(1, sizeof(*block) + n * sizeof(block->segments[0]));
 
 	if (!block)
 		return NULL;
 	block->base = base;
 	block->size = size;
-	block->device = device;
+	block->lane = lane;
 	block->n = (unsigned int)n;
 	for (size_t i = 0; i < n; i++) {
 		struct segment *segment = &block->segments[i];
@@ -58,55 +59,44 @@ static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
 	return block;
 }
 
-/* The caller holds swap_lock. */
-static void enter(struct block *block)
+/* The caller holds swap_lock. Returns false if the host is out of memory. */
+static bool enter(struct block *block)
 {
-	struct swap_device *d = &swap_devices[block->device];
-
+	if (!block || !tsearch(block, &blocks, compare))
+		return false;
 	block->number = n_blocks++;
-	for (unsigned int i = 0; i < block->n; i++)
-		segment_link(&block->segments[i]);
-	d->bytes += block->size;
-	swap_set_used();
-	atomic_store(&gate_memory, all_resident ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
+	lane_enter(block);
+	return true;
 }
 
 /* Reserves addresses, without physical memory. */
-static CUresult reserve_block(size_t size, CUdevice device, struct block **out)
+static CUresult reserve_block(size_t size, struct lane *lane, struct block **out)
 {
 	CUdeviceptr base;
 	struct block *block;
 	CUresult result;
+	bool entered;
 
 	result = REAL(cuMemAddressReserve)(&base, size, 0, 0, 0);
 	if (result)
 		return result;
-	block = new_block(base, size, device);
+	block = new_block(base, size, lane);
 	lock_take(&swap_lock);
-	if (!block || !tsearch(block, &blocks, compare)) {
-		lock_give(&swap_lock);
+	entered = enter(block);
+	lock_give(&swap_lock);
+	if (!entered) {
 		REAL(cuMemAddressFree)(base, size);
 		free(block);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	enter(block);
-	lock_give(&swap_lock);
 	memory_changed();
 	*out = block;
 	return CUDA_SUCCESS;
 }
 
-void block_forget(struct block *block)
-{
-	tdelete(block, &blocks, compare);
-	for (unsigned int i = 0; i < block->n; i++)
-		segment_unlink(&block->segments[i]);
-	block->doomed = true;
-}
-
 void block_end(struct block *block)
 {
-	struct swap_device *d = &swap_devices[block->device];
+	struct lane *lane = block->lane;
 	uint64_t resident = 0;
 
 	for (unsigned int i = 0; i < block->n; i++) {
@@ -121,24 +111,52 @@ void block_end(struct block *block)
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
 	lock_take(&swap_lock);
-	d->bytes -= block->size;
-	d->resident -= resident;
+	lane->bytes -= block->size;
+	lane->resident -= resident;
 	lock_give(&swap_lock);
-	limit_give(block->device, block->size);
+	limit_give(lane->device, block->size);
 	free(block);
 	memory_changed();
 }
 
-void block_drop(struct block *block)
+/* From now on block_find() does not return the block. The caller holds swap_lock. */
+static void forget(struct block *block)
+{
+	tdelete(block, &blocks, compare);
+	lane_leave(block);
+}
+
+/* The caller holds swap_lock, which is given up. Who moves the block's last segment ends it. */
+static void drop(struct block *block)
 {
 	bool moves;
 
-	lock_take(&swap_lock);
-	block_forget(block);
+	forget(block);
 	moves = block->n_moving;
 	lock_give(&swap_lock);
 	if (!moves)
 		block_end(block);
+}
+
+void block_drop(struct block *block)
+{
+	lock_take(&swap_lock);
+	drop(block);
+}
+
+void block_free(CUdeviceptr pointer, size_t size)
+{
+	struct block *block;
+
+	lock_take(&swap_lock);
+	block = block_find(pointer);
+	if (!block || (block->slab && !slab_give(block->slab, pointer, size))) {
+		lock_give(&swap_lock);
+		return;
+	}
+	if (block->slab)
+		slab_forget(block);
+	drop(block);
 }
 
 /* Makes physical memory for a new segment, if all swapped memory is resident. */
@@ -147,7 +165,7 @@ static CUresult back_segment(struct segment *segment)
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&swap_lock);
-	if (all_resident && segment->state != SEGMENT_RESIDENT && !segment->moving) {
+	if (residency_now() && segment->state != SEGMENT_RESIDENT && !segment->moving) {
 		if (segments_map(segment, 1, &result)) {
 			segment_set_resident(segment);
 			segment->unchanged_at = SWAP_CHANGED; /* since the gate is open */
@@ -179,16 +197,16 @@ static CUresult back_block(struct block *block)
 	return result;
 }
 
-CUresult block_make(size_t size, CUdevice device, struct block **out)
+CUresult block_make(size_t size, struct lane *lane, struct block **out)
 {
 	CUresult result;
 
-	result = limit_take(device, size);
+	result = limit_take(lane->device, size);
 	if (result)
 		return result;
-	result = reserve_block(size, device, out);
+	result = reserve_block(size, lane, out);
 	if (result) {
-		limit_give(device, size);
+		limit_give(lane->device, size);
 		return result;
 	}
 	result = back_block(*out);
@@ -197,11 +215,11 @@ CUresult block_make(size_t size, CUdevice device, struct block **out)
 	return result;
 }
 
-struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
+struct block *block_adopt(CUdeviceptr base, size_t size, struct lane *lane,
                           const CUmemAllocationProp *prop,
                           const CUmemGenericAllocationHandle *handles, uint64_t access)
 {
-	struct block *block = new_block(base, size, device);
+	struct block *block = new_block(base, size, lane);
 	bool entered;
 
 	if (!block)
@@ -209,15 +227,13 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 	block->prop = prop;
 	block->access = access;
 	lock_take(&swap_lock);
-	entered = tsearch(block, &blocks, compare) != NULL;
-	if (entered)
-		enter(block);
+	entered = enter(block);
 	for (unsigned int i = 0; entered && i < block->n; i++) {
 		block->segments[i].handle = handles[i];
 		segment_set_resident(&block->segments[i]);
 		block->segments[i].unchanged_at = SWAP_CHANGED;
 	}
-	swap_devices[device].resident += entered ? size : 0;
+	lane->resident += entered ? size : 0;
 	lock_give(&swap_lock);
 	memory_changed();
 	if (entered)
@@ -226,19 +242,26 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 	return NULL;
 }
 
+bool block_is_resident(const struct block *block)
+{
+	bool all = !block->n_moving;
+
+	for (unsigned int i = 0; i < block->n; i++)
+		all &= block->segments[i].state == SEGMENT_RESIDENT;
+	return all;
+}
+
 bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 {
-	struct swap_device *d = &swap_devices[block->device];
+	struct lane *lane = block->lane;
 	bool all;
 
 	lock_take(&swap_lock);
-	all = !block->n_moving;
-	for (unsigned int i = 0; i < block->n; i++)
-		all &= block->segments[i].state == SEGMENT_RESIDENT;
+	all = block_is_resident(block);
 	if (all) {
-		block_forget(block);
-		d->bytes -= block->size;
-		d->resident -= block->size;
+		forget(block);
+		lane->bytes -= block->size;
+		lane->resident -= block->size;
 	}
 	lock_give(&swap_lock);
 	if (!all)

@@ -1,8 +1,13 @@
-/* chunks.h: host memory for copies, in chunks of equal size. */
+/* chunks.h: host memory for copies, in chunks of equal size, and the units of which copies are
+ * made.
+ *
+ * A chunk is mapped. Then its pages are made, and registered with the driver (chunk_pages.h).
+ */
 #ifndef GPU_LEASE_CHUNKS_H
 #define GPU_LEASE_CHUNKS_H
 
 #include "base/locks.h"
+#include "memory/swap/store.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -11,7 +16,7 @@
 #include <stdint.h>
 
 #define CHUNK_UNIT (UINT64_C(2) << 20) /* bytes: a huge page */
-#define CHUNK_SLICES 8                 /* the most slices of a chunk (pins.h) */
+#define CHUNK_SLICES 8                 /* the most slices of a chunk (chunk_pages.h) */
 
 struct chunk {
 	struct chunk *next;
@@ -40,8 +45,6 @@ extern struct lock chunks_lock; /* guards the list and all chunks but their atom
 bool chunk_add(size_t size);
 /* Bytes of all chunks whose pages do not exist yet. */
 uint64_t chunks_untouched(void);
-/* The context, which is current, is about to end. */
-void chunks_context_ends(CUcontext context);
 
 /* -- any thread, with chunks_lock ------------------------------------------------ */
 
@@ -52,7 +55,23 @@ uint64_t chunks_free(void);
 uint64_t chunks_bytes(void);
 /* The chunk that the address lies in, or NULL. */
 struct chunk *chunk_of(const void *at);
-/* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */
-void chunk_end(struct chunk *chunk);
+/* Takes the chunk out of the list. */
+void chunk_leave(struct chunk *chunk);
+/* Units of one slice; the last slice may have fewer. */
+size_t chunk_slice(const struct chunk *chunk);
+/* The number of the first slice that is not registered. */
+size_t chunk_next_slice(const struct chunk *chunk);
+/* Are all slices registered? */
+bool chunk_pinned(const struct chunk *chunk);
+/* Free units in which copies can be made at once: of chunks that are pinned, all of whose pages
+ * exist. */
+size_t units_ready(void);
+/* A chunk with free units that is not ready, or NULL. */
+struct chunk *units_first_unready(void);
+/* Makes a copy of `size` bytes of ready units, of which there are enough; its store is not set.
+ * Returns NULL if malloc() fails. */
+struct copy *units_take(size_t size);
+/* The copy does not need its units any more. */
+void units_give(const struct copy *copy);
 
 #endif

@@ -3,31 +3,16 @@
 
 #include "base/debug.h"
 #include "base/fork.h"
-#include "base/locks.h"
 #include "channels/channels.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/swap/blocks.h"
-#include "memory/swap/devices.h"
-#include "memory/swap/fingerprinter.h"
-#include "memory/swap/segments.h"
+#include "memory/swap/lane.h"
+#include "memory/swap/moves.h"
 #include "tenant/tenant.h"
 
-#define SEGMENTS_AT_ONCE 128
 /* Pieces that are checked together. Copying them takes much longer than checking them. */
 #define PIECES_AT_ONCE 4
 #define MOST_SKIPS 64 /* evictions without a check */
-
-/* The segments of a device that are being checked now. */
-static struct check {
-	struct fingerprinter fingerprinter;
-	struct {
-		struct segment *segment;
-		size_t first; /* for fingerprinter_read() */
-	} segments[SEGMENTS_AT_ONCE];
-	unsigned int n;
-	unsigned long began_at; /* gate_submitted() when the check began */
-} checks[MAX_DEVICES];
 
 /* Of this process. From GL_CLEAN_DRIVER on there are no fingerprints any more. */
 static _Atomic(enum gl_clean) state;
@@ -39,24 +24,18 @@ static bool checked_now(const struct segment *s)
 	return s->clean.checked_at == gate_submitted();
 }
 
-bool segment_is_clean(const struct segment *s)
-{
-	return s->copy && s->clean.copy_known && checked_now(s) &&
-	       fingerprints_equal(s->clean.copy_print, s->clean.device_print);
-}
-
 /* May a kernel of the device read the segment? Of memory that the program maps itself the program
  * decides which devices have access. */
 static bool readable(const struct segment *s)
 {
-	return !s->block->prop || s->block->access >> s->block->device & 1;
+	return !s->block->prop || s->block->access >> s->block->lane->device & 1;
 }
 
+/* One that may be evicted. */
 static bool needs_check(const struct segment *s)
 {
-	return s->state == SEGMENT_RESIDENT && !s->moving && !s->fixed && !s->clean.skips &&
-	       s->unchanged_at != gate_submitted() && !checked_now(s) && readable(s) &&
-	       s->size % FINGERPRINT_TILE == 0;
+	return !s->clean.skips && s->unchanged_at != gate_submitted() && !checked_now(s) &&
+	       readable(s) && s->size % FINGERPRINT_TILE == 0;
 }
 
 /* The segment had this fingerprint at that gate_submitted(). times_changed goes 0, 1, 2, 8, 32
@@ -83,23 +62,19 @@ void segment_copy_begins(struct segment *s)
 {
 	struct clean_state *clean = &s->clean;
 
-	lock_take(&swap_lock);
 	if (clean->skips)
 		clean->skips--;
 	else if (checked_now(s) && clean->copy_known)
 		clean->skips = clean->times_changed < 2 ? 0 : 2 * clean->times_changed;
 	clean->copy_known = false;
-	lock_give(&swap_lock);
 }
 
 /* Nothing was submitted during the copy, so the device's fingerprint is that of the copied bytes.
  */
 void segment_copy_ended(struct segment *s)
 {
-	lock_take(&swap_lock);
 	s->clean.copy_print = s->clean.device_print;
 	s->clean.copy_known = checked_now(s);
-	lock_give(&swap_lock);
 }
 
 enum gl_clean clean_status(void)
@@ -112,75 +87,77 @@ static bool given_up(void)
 	return atomic_load(&state) >= GL_CLEAN_DRIVER;
 }
 
-/* -- the segments of one device ---------------------------------------------------------------- */
+/* -- the segments of one lane ---------------------------------------------------------------- */
 
-static void give_up(const struct copier *c, CUresult result)
+static void give_up(const struct lane *lane, CUresult result)
 {
 	debug("clean memory is copied as well from now on: the fingerprints of device %d failed "
 	      "(CUDA error %d)",
-	      c->device, (int)result);
+	      lane->device, (int)result);
 	atomic_store(&state, GL_CLEAN_DRIVER);
 }
 
-/* The check of a segment has ended. fingerprint NULL: it has failed. */
-static void end_check(struct segment *segment, const struct fingerprint *fingerprint,
-                      unsigned long began_at)
+/* The check of the segments has ended; good: their fingerprints are there. */
+static void end_checks(struct check *check, bool good)
 {
-	struct block *ended;
+	for (unsigned int i = 0; i < check->n; i++) {
+		struct segment *s = check->segments[i].segment;
 
-	lock_take(&swap_lock);
-	if (fingerprint)
-		set_fingerprint(segment, *fingerprint, began_at);
-	ended = segment_end_move(segment);
-	lock_give(&swap_lock);
-	if (ended)
-		block_end(ended);
+		if (good)
+			set_fingerprint(s,
+			                fingerprinter_read(&check->fingerprinter,
+			                                   check->segments[i].first, s->size),
+			                check->began_at);
+		move_end(s);
+	}
+	check->n = 0;
 }
 
-bool clean_check_finish(struct copier *c)
+bool clean_check_finish(struct lane *lane)
 {
-	struct check *check = &checks[c->device];
+	struct check *check = &lane->check;
 	CUresult result = check->n ? fingerprinter_query(&check->fingerprinter) : CUDA_SUCCESS;
 
 	if (result == CUDA_ERROR_NOT_READY)
 		return false;
 	if (result)
-		give_up(c, result);
-	for (unsigned int i = 0; i < check->n; i++) {
-		struct segment *s = check->segments[i].segment;
-		struct fingerprint found = {0, 0};
-
-		if (!result)
-			found = fingerprinter_read(&check->fingerprinter, check->segments[i].first,
-			                           s->size);
-		end_check(s, result ? NULL : &found, check->began_at);
-	}
-	check->n = 0;
+		give_up(lane, result);
+	end_checks(check, !result);
 	return true;
 }
 
-/* The caller holds swap_lock. Chooses segments that need a check among those that are evicted next.
- * While the chosen ones are copied, later ones are checked. */
-static void choose_segments(const struct copier *c, struct check *check)
+struct choice {
+	struct check *check;
+	uint64_t left; /* bytes */
+	size_t values;
+};
+
+/* Begins to move the segment if it needs a check. Returns false once no more can be checked. */
+static bool choose(struct segment *s, void *argument)
 {
-	uint64_t most = PIECES_AT_ONCE * swap_devices[c->device].piece;
-	uint64_t left = c->bytes_left < most ? c->bytes_left : most;
-	size_t values = 0;
+	struct choice *choice = argument;
+	size_t n = fingerprint_stretches(s->size / FINGERPRINT_TILE);
 
-	for (struct segment *s = swap_devices[c->device].evict_cursor; s && left; s = s->newer) {
-		size_t n = fingerprint_stretches(s->size / FINGERPRINT_TILE);
+	choice->left -= s->size < choice->left ? s->size : choice->left;
+	if (!needs_check(s))
+		return choice->left;
+	if (choice->check->n == CHECKED_AT_ONCE || choice->values + n > FINGERPRINTER_VALUES)
+		return false;
+	choice->values += n;
+	segment_begin_move(s);
+	choice->check->segments[choice->check->n++].segment = s;
+	return choice->left;
+}
 
-		if (s->state != SEGMENT_RESIDENT || s->moving || s->fixed)
-			continue;
-		left -= s->size < left ? s->size : left;
-		if (!needs_check(s))
-			continue;
-		if (check->n == SEGMENTS_AT_ONCE || values + n > FINGERPRINTER_VALUES)
-			return;
-		values += n;
-		segment_begin_move(s);
-		check->segments[check->n++].segment = s;
-	}
+/* Chooses segments that need a check among those that are evicted next. While the chosen ones are
+ * copied, later ones are checked. */
+static void choose_segments(struct lane *lane)
+{
+	uint64_t most = PIECES_AT_ONCE * lane->piece;
+	struct choice choice = {&lane->check, lane->bytes_left < most ? lane->bytes_left : most, 0};
+
+	if (choice.left)
+		moves_visit_next(lane, choose, &choice);
 }
 
 static CUresult submit_all(struct check *check)
@@ -197,73 +174,67 @@ static CUresult submit_all(struct check *check)
 	return result ? result : fingerprinter_end_batch(&check->fingerprinter);
 }
 
-/* The caller holds swap_lock. Does the segment that is evicted next need a check? */
-static bool next_needs_check(const struct copier *c)
+static bool ask_next(struct segment *s, void *needed)
 {
-	const struct segment *s = swap_devices[c->device].evict_cursor;
-
-	while (s && (s->state != SEGMENT_RESIDENT || s->moving || s->fixed))
-		s = s->newer;
-	return s && needs_check(s);
+	*(bool *)needed = needs_check(s);
+	return false;
 }
 
-static void begin(const struct copier *c, struct check *check)
+/* Does the segment that is evicted next need a check? */
+static bool next_needs_check(struct lane *lane)
 {
+	bool needed = false;
+
+	moves_visit_next(lane, ask_next, &needed);
+	return needed;
+}
+
+static void begin(struct lane *lane)
+{
+	struct check *check = &lane->check;
 	CUresult result;
 
 	check->began_at = gate_submitted();
-	lock_take(&swap_lock);
-	choose_segments(c, check);
-	lock_give(&swap_lock);
+	choose_segments(lane);
 	if (!check->n)
 		return;
 	result = submit_all(check);
 	if (!result)
 		return;
-	give_up(c, result);
+	give_up(lane, result);
 	REAL(cuStreamSynchronize)(check->fingerprinter.stream);
-	for (unsigned int i = 0; i < check->n; i++)
-		end_check(check->segments[i].segment, NULL, 0);
-	check->n = 0;
+	end_checks(check, false);
 }
 
-bool clean_check_before_evicting(struct copier *c)
+bool clean_check_before_evicting(struct lane *lane)
 {
-	struct check *check = &checks[c->device];
-	bool needed;
+	struct fingerprinter *fingerprinter = &lane->check.fingerprinter;
 
-	if (!clean_check_finish(c))
+	if (!clean_check_finish(lane))
 		return true;
 	/* No kernel of ours would run while those of the program are stopped. */
 	if (given_up() || !tenant_cleans() || channels_stop_phase() != STOP_NONE)
 		return false;
-	lock_take(&swap_lock);
-	needed = next_needs_check(c);
-	lock_give(&swap_lock);
-	if (!needed || !fingerprinter_prepare(&check->fingerprinter)) {
-		if (check->fingerprinter.state == FINGERPRINTER_WRONG)
-			atomic_store(&state, check->fingerprinter.fault);
+	if (!next_needs_check(lane) || !fingerprinter_prepare(fingerprinter)) {
+		if (fingerprinter->state == FINGERPRINTER_WRONG)
+			atomic_store(&state, fingerprinter->fault);
 		return false;
 	}
 	atomic_store(&state, GL_CLEAN_ON);
-	begin(c, check);
-	return check->n;
+	begin(lane);
+	return lane->check.n;
 }
 
-void clean_check_end(struct copier *c)
+void clean_check_end(struct lane *lane)
 {
-	struct check *check = &checks[c->device];
-
-	if (check->n)
-		REAL(cuStreamSynchronize)(check->fingerprinter.stream);
-	clean_check_finish(c);
-	fingerprinter_end(&check->fingerprinter);
+	if (lane->check.n)
+		REAL(cuStreamSynchronize)(lane->check.fingerprinter.stream);
+	clean_check_finish(lane);
+	fingerprinter_end(&lane->check.fingerprinter);
 }
 
 static void in_child(void)
 {
-	for (int d = 0; d < MAX_DEVICES; d++)
-		checks[d] = (struct check){0};
 	atomic_store(&state, GL_CLEAN_UNKNOWN);
 }
 FORK_WATCH(in_child);

@@ -11,21 +11,38 @@
 #ifndef GPU_LEASE_CLEAN_CHECK_H
 #define GPU_LEASE_CLEAN_CHECK_H
 
-#include "memory/swap/copier.h"
+#include "base/wire.h"
+#include "memory/swap/fingerprinter.h"
+
+#include <stdbool.h>
+
+#define CHECKED_AT_ONCE 128
+
+struct lane;
+struct segment;
+
+/* The segments of a lane that are being checked now. */
+struct check {
+	struct fingerprinter fingerprinter;
+	struct {
+		struct segment *segment;
+		size_t first; /* for fingerprinter_read() */
+	} segments[CHECKED_AT_ONCE];
+	unsigned int n;
+	unsigned long began_at; /* gate_submitted() when the check began */
+};
 
 /* Before the next segment is evicted: begins to check it and those that follow it, if it needs a
  * check. Returns true if the eviction has to wait for fingerprints. */
-bool clean_check_before_evicting(struct copier *copier);
+bool clean_check_before_evicting(struct lane *lane);
 /* Stores the fingerprints that the device has computed. Returns false if it still computes some. */
-bool clean_check_finish(struct copier *copier);
+bool clean_check_finish(struct lane *lane);
 /* The context is about to end. May be called by a thread of the program, as copiers are used. */
-void clean_check_end(struct copier *copier);
+void clean_check_end(struct lane *lane);
 
 /* Are segments of this process checked, and if not, why? Any thread may ask. */
 enum gl_clean clean_status(void);
-/* Is the segment known to equal its copy? The caller holds swap_lock. */
-bool segment_is_clean(const struct segment *segment);
-/* A copy of the segment is about to be made, or is complete. */
+/* A copy of the segment is about to be made, or is complete. The caller is moving it. */
 void segment_copy_begins(struct segment *segment);
 void segment_copy_ended(struct segment *segment);
 

@@ -6,18 +6,11 @@
  */
 #include "memory/swap/copier.h"
 
-#include "base/debug.h"
-#include "base/fork.h"
-#include "base/locks.h"
 #include "driver/lookup.h"
-#include "gate/gate.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 #include "work/contexts.h"
 
 #define SLICE (UINT64_C(4) << 20) /* bytes: the most that one call copies to the host */
-
-struct copier copiers[MAX_DEVICES];
-struct swap_progress swap_progress;
 
 bool copier_prepare(struct copier *c, CUcontext context)
 {
@@ -34,36 +27,19 @@ static void prepare_in(CUcontext context, void *copier)
 	copier_prepare(copier, context);
 }
 
-bool copier_can_copy(CUdevice device)
+bool copier_can_copy(struct copier *c)
 {
-	struct copier *c = &copiers[device];
-
-	return contexts_with(device, c->context, prepare_in, c) && c->context;
+	return contexts_with(c->device, c->context, prepare_in, c) && c->context;
 }
 
-CUresult copier_record(struct copier *c, struct segment *segment, bool out)
+static struct transfer *nth(struct copier *c, unsigned int n)
 {
-	struct transfer *transfer = &c->ring[(c->first + c->n) % SWAP_DEPTH];
-	CUresult result;
-
-	if (!transfer->event) {
-		result = REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING);
-		if (result)
-			return result;
-	}
-	result = REAL(cuEventRecord)(transfer->event, c->stream);
-	if (result)
-		return result;
-	transfer->segment = segment;
-	transfer->out = out;
-	c->n++;
-	c->in_flight += segment->size;
-	return CUDA_SUCCESS;
+	return &c->ring[(c->first + n) % COPIER_DEPTH];
 }
 
 /* Copies to the host go in slices, because a call of the driver's that gives access to a mapping
  * waits until the copy that runs has ended. */
-CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
+static CUresult submit(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
 	CUresult result;
@@ -85,21 +61,74 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* The gate opens all the same: the program's next call returns what is wrong with its context. */
-void swap_restore_failed(CUresult error)
+/* Once the event has happened the bytes are copied. */
+static CUresult record(struct copier *c, struct segment *segment, bool out)
 {
-	if (!swap_progress.restore_failed)
-		complain(
-		    "swapped memory cannot be restored to the GPU (CUDA error %d), so calls that "
-		    "use it fail; start the job again, and if that does not help, ask the "
-		    "administrator to look at the node's GPU (dmesg)",
-		    (int)error);
-	swap_progress.restore_failed = true;
+	struct transfer *transfer = nth(c, c->n);
+	CUresult result;
+
+	if (!transfer->event) {
+		result = REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING);
+		if (result)
+			return result;
+	}
+	result = REAL(cuEventRecord)(transfer->event, c->stream);
+	if (result)
+		return result;
+	transfer->segment = segment;
+	transfer->out = out;
+	c->n++;
+	c->in_flight += segment->size;
+	return CUDA_SUCCESS;
+}
+
+CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
+{
+	CUresult result = submit(c, segment, out);
+
+	if (!result)
+		result = record(c, segment, out);
+	if (result)
+		REAL(cuStreamSynchronize)(c->stream);
+	return result;
+}
+
+void copier_look(struct copier *c)
+{
+	for (; c->copied < c->n; c->copied++) {
+		struct transfer *transfer = nth(c, c->copied);
+
+		transfer->result = REAL(cuEventQuery)(transfer->event);
+		if (transfer->result == CUDA_ERROR_NOT_READY)
+			return;
+		c->copied_bytes += transfer->segment->size;
+	}
+}
+
+bool copier_take(struct copier *c, struct transfer *out)
+{
+	if (!c->copied)
+		return false;
+	*out = *nth(c, 0);
+	c->first = (c->first + 1) % COPIER_DEPTH;
+	c->n--;
+	c->copied--;
+	c->in_flight -= out->segment->size;
+	c->copied_bytes -= out->segment->size;
+	return true;
+}
+
+bool copier_restores(const struct copier *c)
+{
+	for (unsigned int i = 0; i < c->n; i++)
+		if (!c->ring[(c->first + i) % COPIER_DEPTH].out)
+			return true;
+	return false;
 }
 
 void copier_end(struct copier *c)
 {
-	for (int i = 0; i < SWAP_DEPTH; i++) {
+	for (int i = 0; i < COPIER_DEPTH; i++) {
 		if (c->ring[i].event)
 			REAL(cuEventDestroy_v2)(c->ring[i].event);
 		c->ring[i].event = NULL;
@@ -107,11 +136,3 @@ void copier_end(struct copier *c)
 	REAL(cuStreamDestroy_v2)(c->stream);
 	c->context = NULL;
 }
-
-static void in_child(void)
-{
-	for (int d = 0; d < MAX_DEVICES; d++)
-		copiers[d] = (struct copier){0};
-	swap_progress = (struct swap_progress){0};
-}
-FORK_WATCH(in_child);

@@ -3,11 +3,9 @@
 
 #include "base/clock.h"
 #include "base/debug.h"
-#include "driver/devices.h"
-#include "memory/swap/copier.h"
-#include "memory/swap/devices.h"
 #include "memory/swap/evict.h"
-#include "memory/swap/store.h"
+#include "memory/swap/lane.h"
+#include "memory/swap/moves.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
@@ -38,35 +36,34 @@ void copy_space_trim(void)
 {
 	uint64_t keep = 0;
 
-	for (int d = 0; d < MAX_DEVICES; d++)
-		keep += swap_devices[d].asked ? swap_bytes(d) : 0;
-	for (int d = 0; d < MAX_DEVICES && swap_store->excess(keep); d++)
-		if (swap_devices[d].asked && contexts_with(d, NULL, trim_to, &keep))
+	for_each_lane(lane)
+		keep += lane->asked ? lane_bytes(lane) : 0;
+	if (!swap_store->excess(keep))
+		return;
+	for_each_lane(lane)
+		if (lane->asked && contexts_with(lane->device, NULL, trim_to, &keep))
 			break;
 }
 
 void copy_space_expect(const struct gl_memory *amounts)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = lanes_named(amounts, moves_copies_needed);
 
-	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
-		CUdevice device = device_of(amounts->devices[i].uuid);
-
-		if (device >= 0)
-			bytes += evict_copies_needed(device, amounts->devices[i].bytes);
-	}
 	swap_store->expect(bytes);
 	preparing = bytes > 0;
 	gives_up = false;
 }
 
+static uint64_t of_any(struct lane *lane, uint64_t bytes)
+{
+	(void)lane;
+	return bytes;
+}
+
 void copy_space_keep(const struct gl_memory *amounts)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = lanes_named(amounts, of_any);
 
-	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++)
-		if (device_of(amounts->devices[i].uuid) >= 0)
-			bytes += amounts->devices[i].bytes;
 	debug("the daemon wants %llu KiB of host memory kept ready",
 	      (unsigned long long)bytes >> 10);
 	gives_up = bytes < kept_bytes;
@@ -100,9 +97,9 @@ static int64_t prepare(void)
 	if (!preparing)
 		return -1;
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	for (int d = 0; d < MAX_DEVICES && answer == STORE_NONE; d++)
-		if (swap_devices[d].asked)
-			contexts_with(d, NULL, prepare_in, &answer);
+	for_each_lane(lane)
+		if (lane->asked && answer == STORE_NONE)
+			contexts_with(lane->device, NULL, prepare_in, &answer);
 	captures_mode(mode);
 	preparing = answer != STORE_NONE;
 	if (!preparing)
@@ -110,7 +107,7 @@ static int64_t prepare(void)
 	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
 }
 
-/* There may be a stream, and host memory, by now for what stays on a device: it is made ready, and
+/* There may be a stream, and host memory, by now for what stays on a lane: it is made ready, and
  * what it is ready for may leave. Other jobs may wait for that however long the program does
  * nothing. */
 static void look_again(void)
@@ -123,10 +120,13 @@ static void look_again(void)
 	if (now - looked_at < (uint64_t)look_pause)
 		return;
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	for (int d = 0; d < MAX_DEVICES; d++)
-		bytes += swap_devices[d].asked ? evict_unfix_ready(d) : 0;
+	for_each_lane(lane) {
+		uint64_t staying = lane->asked ? evict_unfix_ready(lane) : 0;
+
+		lane->stays = staying > 0;
+		bytes += staying;
+	}
 	captures_mode(mode);
-	swap_progress.stays = bytes > 0;
 	looked_at = now;
 	look_pause = !look_pause ? LOOK_NS : 2 * look_pause;
 	if (look_pause > LOOK_MOST_NS)
@@ -137,12 +137,20 @@ static void look_again(void)
 	preparing = true;
 }
 
+static bool some_stays(void)
+{
+	for_each_lane(lane)
+		if (lane->stays)
+			return true;
+	return false;
+}
+
 int64_t copy_space_prepare(void)
 {
 	int64_t pause;
 
-	if (swap_progress.stays)
+	if (some_stays())
 		look_again();
 	pause = prepare();
-	return pause < 0 && swap_progress.stays ? look_pause : pause;
+	return pause < 0 && some_stays() ? look_pause : pause;
 }

@@ -2,13 +2,10 @@
 #include "memory/swap/deferred_free.h"
 
 #include "base/fork.h"
-#include "base/locks.h"
 #include "driver/lookup.h"
 #include "memory/kind.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/devices.h"
-#include "memory/swap/residency.h"
-#include "memory/swap/slabs.h"
+#include "memory/swap/lane.h"
 #include "work/captures.h"
 
 #include <stdlib.h>
@@ -21,28 +18,7 @@ struct deferred {
 	size_t size;
 	CUcontext context;
 };
-static _Atomic(struct deferred *) all_deferred; /* changed under swap_lock */
-
-/* Frees an allocation that no work uses any more. */
-static void free_now(CUdeviceptr pointer, size_t size)
-{
-	struct block *block;
-	bool moves = false;
-
-	lock_take(&swap_lock);
-	block = block_find(pointer);
-	if (block && block->slab && !slab_give(block->slab, pointer, size))
-		block = NULL;
-	if (block && block->slab)
-		slab_forget(block);
-	if (block) {
-		block_forget(block);
-		moves = block->n_moving;
-	}
-	lock_give(&swap_lock);
-	if (block && !moves)
-		block_end(block);
-}
+static _Atomic(struct deferred *) all_deferred;
 
 /* Waits for the work of the context. Returns false if a capture forbids that. */
 static bool wait_for_work(CUcontext context, CUresult *result)
@@ -82,10 +58,9 @@ static CUresult defer(CUdeviceptr pointer, size_t size, CUcontext context)
 
 	if (!d)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	lock_take(&swap_lock);
 	*d = (struct deferred){all_deferred, pointer, size, context};
-	all_deferred = d;
-	lock_give(&swap_lock);
+	while (!atomic_compare_exchange_weak(&all_deferred, &d->next, d))
+		;
 	return CUDA_SUCCESS;
 }
 
@@ -93,18 +68,14 @@ static CUresult defer(CUdeviceptr pointer, size_t size, CUcontext context)
  * alone are freed; NULL: those of all contexts. */
 static void free_deferred(CUcontext context, bool wait)
 {
-	struct deferred *list, *d;
+	struct deferred *list = atomic_exchange(&all_deferred, NULL), *d;
 	CUresult ignored;
 
-	lock_take(&swap_lock);
-	list = all_deferred;
-	all_deferred = NULL;
-	lock_give(&swap_lock);
 	while ((d = list)) {
 		list = d->next;
 		if (context ? d->context == context
 		            : !residency_lasts() || (wait && wait_for_work(d->context, &ignored)))
-			free_now(d->pointer, d->size);
+			block_free(d->pointer, d->size);
 		else
 			defer(d->pointer, d->size, d->context);
 		free(d);
@@ -130,7 +101,7 @@ CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool w
 	if (wait && residency_lasts() && !wait_for_work(range->context, &result))
 		return defer(pointer, range->size, range->context);
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	free_now(pointer, range->size);
+	block_free(pointer, range->size);
 	swap_free_deferred(wait);
 	captures_mode(mode);
 	return result;

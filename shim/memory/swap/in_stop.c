@@ -6,7 +6,7 @@
 #include "base/fork.h"
 #include "channels/channels.h"
 #include "driver/lookup.h"
-#include "memory/swap/copier.h"
+#include "memory/swap/lane.h"
 #include "work/contexts.h"
 
 #define MOST_CHANNELS 768       /* of the copy engines of a GPU; a context has 12 */
@@ -104,8 +104,8 @@ static void try_in(CUcontext context, void *result)
 	struct trial *trial;
 
 	for (int d = 0; d < MAX_DEVICES && !c; d++)
-		if (copiers[d].context == context && trials[d].context == context)
-			c = &copiers[d];
+		if (lanes[d].copier.context == context && trials[d].context == context)
+			c = &lanes[d].copier;
 	if (!c)
 		return;
 	trial = &trials[c->device];
@@ -121,10 +121,10 @@ static void try_in(CUcontext context, void *result)
 bool swap_movable_in_stop(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		bool movable = !swap_devices[d].asked || !swap_bytes(d);
+		bool movable = !lanes[d].asked || !lane_bytes(&lanes[d]);
 
 		if (!movable)
-			contexts_with(d, copiers[d].context, try_in, &movable);
+			contexts_with(d, lanes[d].copier.context, try_in, &movable);
 		if (!movable)
 			return false;
 	}
@@ -154,12 +154,11 @@ static void prepare_in(CUcontext context, void *copier)
 void swap_stop_prepare(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		struct copier *c = &copiers[d];
+		struct copier *c = &lanes[d].copier;
 
-		if (!swap_devices[d].asked || !swap_bytes(d) ||
+		if (!lanes[d].asked || !lane_bytes(&lanes[d]) ||
 		    (c->context && trials[d].context == c->context))
 			continue;
-		c->device = d;
 		contexts_with(d, c->context, prepare_in, c);
 	}
 }

@@ -14,8 +14,8 @@
 #include "base/random.h"
 #include "gate/waiting.h"
 #include "memory/host.h"
+#include "memory/swap/chunk_pages.h"
 #include "memory/swap/chunks.h"
-#include "memory/swap/touching.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

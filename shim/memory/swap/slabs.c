@@ -1,7 +1,7 @@
 /* slabs.c: small allocations share a block that has one segment.
  *
  * An allocation gets the first free units that fit. A unit has 512 bytes, the driver's alignment,
- * and two bits: whether it is used, and whether an allocation begins there. A device's first slab
+ * and two bits: whether it is used, and whether an allocation begins there. A lane's first slab
  * is the smallest possible block. Each further one is as large as all before together, up to a
  * piece.
  */
@@ -9,7 +9,7 @@
 
 #include "base/locks.h"
 #include "base/runs.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 
 #include <stdlib.h>
 
@@ -27,22 +27,29 @@ static size_t units(size_t size)
 	return (size + SLAB_UNIT - 1) / SLAB_UNIT;
 }
 
-bool slab_take(CUdevice device, size_t size, CUdeviceptr *out)
+/* The caller holds swap_lock. */
+static bool take(struct slab *slab, size_t n, CUdeviceptr *out)
 {
-	size_t n = units(size);
+	size_t at = slab->n_free < n ? slab->n : run_find(slab->used, slab->n, n);
 
-	for (struct slab *slab = swap_devices[device].slabs; slab; slab = slab->next) {
-		size_t at = slab->n_free < n ? slab->n : run_find(slab->used, slab->n, n);
+	if (at == slab->n)
+		return false;
+	run_set(slab->used, at, n, true);
+	run_set(slab->begins, at, 1, true);
+	slab->n_free -= n;
+	*out = slab->block->base + at * SLAB_UNIT;
+	return true;
+}
 
-		if (at == slab->n)
-			continue;
-		run_set(slab->used, at, n, true);
-		run_set(slab->begins, at, 1, true);
-		slab->n_free -= n;
-		*out = slab->block->base + at * SLAB_UNIT;
-		return true;
-	}
-	return false;
+bool slab_take(struct lane *lane, size_t size, CUdeviceptr *out)
+{
+	bool taken = false;
+
+	lock_take(&swap_lock);
+	for (struct slab *slab = lane->slabs; slab && !taken; slab = slab->next)
+		taken = take(slab, units(size), out);
+	lock_give(&swap_lock);
+	return taken;
 }
 
 bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size)
@@ -64,21 +71,20 @@ CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer)
 	return run_bit(slab->begins, i) ? slab->block->base + i * SLAB_UNIT : 0;
 }
 
-size_t slab_next_size(CUdevice device)
+size_t slab_next_size(const struct lane *lane)
 {
-	const struct swap_device *d = &swap_devices[device];
 	size_t size = 0;
 
 	lock_take(&swap_lock);
-	for (const struct slab *slab = d->slabs; slab; slab = slab->next)
+	for (const struct slab *slab = lane->slabs; slab; slab = slab->next)
 		size += slab->block->size;
 	lock_give(&swap_lock);
-	return size < d->unit ? d->unit : size > d->piece ? d->piece : size;
+	return size < lane->unit ? lane->unit : size > lane->piece ? lane->piece : size;
 }
 
 CUresult slab_add(struct block *block)
 {
-	struct swap_device *d = &swap_devices[block->device];
+	struct lane *lane = block->lane;
 	size_t n = block->size / SLAB_UNIT, words = run_words(n);
 	struct slab *slab = calloc(1, sizeof(*slab) + 2 * words * sizeof(uint64_t));
 
@@ -90,15 +96,15 @@ CUresult slab_add(struct block *block)
 	slab->block = block;
 	lock_take(&swap_lock);
 	block->slab = slab;
-	slab->next = d->slabs;
-	d->slabs = slab;
+	slab->next = lane->slabs;
+	lane->slabs = slab;
 	lock_give(&swap_lock);
 	return CUDA_SUCCESS;
 }
 
 void slab_forget(struct block *block)
 {
-	for (struct slab **at = &swap_devices[block->device].slabs; *at; at = &(*at)->next) {
+	for (struct slab **at = &block->lane->slabs; *at; at = &(*at)->next) {
 		if (*at == block->slab) {
 			*at = block->slab->next;
 			break;

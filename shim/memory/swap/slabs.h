@@ -2,12 +2,10 @@
 #ifndef GPU_LEASE_SLABS_H
 #define GPU_LEASE_SLABS_H
 
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 
 /* -- the caller holds swap_lock -------------------------------------------------- */
 
-/* Allocates from the device's slabs. Returns false if none has so many free bytes in a row. */
-bool slab_take(CUdevice device, size_t size, CUdeviceptr *out);
 /* Frees an allocation of that size. Returns true if the slab has no allocations now. */
 bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size);
 /* Frees the slab, not its block. */
@@ -17,8 +15,10 @@ CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer);
 
 /* -- the caller does not hold swap_lock -------------------------------------------- */
 
-/* How large, in bytes, the block of the device's next slab shall be. */
-size_t slab_next_size(CUdevice device);
+/* Allocates from the lane's slabs. Returns false if none has so many free bytes in a row. */
+bool slab_take(struct lane *lane, size_t size, CUdeviceptr *out);
+/* How large, in bytes, the block of the lane's next slab shall be. */
+size_t slab_next_size(const struct lane *lane);
 /* Makes a slab of a new block. */
 CUresult slab_add(struct block *block);
 

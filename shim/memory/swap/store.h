@@ -55,6 +55,6 @@ struct store {
 };
 
 extern const struct store *swap_store;  /* the one in use */
-extern const struct store pinned_store; /* store_pinned.c */
+extern const struct store pinned_store; /* in pinned host memory; nothing else so far */
 
 #endif

@@ -1,7 +1,7 @@
 /* swap.c: the kind of memory that the interposer moves between device and host (memory:swap).
  *
  * Allocations are mappings at reserved addresses, divided into segments. During a residency
- * (residency.h) every segment is on its device.
+ * (lane.h) every segment is on its device.
  *
  * Why no work and no call reaches a segment that is not on its device:
  * - Every call that makes a device read or write memory (launches, graph launches, copies, memsets,
@@ -17,7 +17,7 @@
  *   inside the gate, so no segment is evicted.
  * - A device of the same process that reaches another device's memory (peer access, copies between
  *   devices) belongs to the same gang: all of its devices are leased, or none. Access is given to
- *   each segment whenever it is mapped (peers.c).
+ *   each segment whenever it is mapped (segments.c).
  * - Other processes cannot reach a segment: only shared_export.c exports handles, after it has
  *   fixed the block, and we refuse cuMemGetHandleForAddressRange and cuMemRetainAllocationHandle.
  *   GPUDirect RDMA cannot reach it either: the physical memory is not gpuDirectRDMACapable, so the
@@ -32,45 +32,102 @@
  * Everything that a driver does by itself for a submitted call ends before the drain does.
  */
 #include "base/debug.h"
-#include "base/fork.h"
 #include "base/locks.h"
-#include "base/wire.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "gate/gate.h"
 #include "memory/ranges.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/clean_check.h"
 #include "memory/swap/deferred_free.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 #include "memory/swap/mover.h"
+#include "memory/swap/segments.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/step.h"
-#include "memory/swap/usable.h"
 #include "tenant/tenant.h"
-#include "work/captures.h"
 
-#include <stdlib.h>
-
+/* A segment has at most so many bytes, and at most this fraction of what the job may have. */
+#define SWAP_PIECE (UINT64_C(256) << 20)
+#define SWAP_PARTS 32
 #define SWAP_SMALL (UINT64_C(1) << 20) /* bytes: smaller allocations share slabs */
+
+/* -- which devices ------------------------------------------------------------------ */
+
+static bool has(CUdevice device, CUdevice_attribute attribute)
+{
+	int supported = 0;
+
+	return !REAL(cuDeviceGetAttribute)(&supported, attribute, device) && supported;
+}
+
+/* Can memory of the device be passed to other processes as descriptors? */
+static bool driver_exports(CUdevice device)
+{
+	return DRIVER(cuMemExportToShareableHandle) && REAL(cuMemImportFromShareableHandle) &&
+	       has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+}
+
+/* Has the driver all functions that swapping needs? *unit: the granularity of physical memory. */
+static bool driver_can(CUdevice device, bool exportable, size_t *unit)
+{
+	CUmemAllocationProp prop = segment_properties(device, exportable);
+
+	return DRIVER(cuMemCreate) && DRIVER(cuMemRelease) && DRIVER(cuMemMap) &&
+	       DRIVER(cuMemUnmap) && REAL(cuMemAddressReserve) && REAL(cuMemAddressFree) &&
+	       REAL(cuMemSetAccess) && REAL(cuMemGetAllocationGranularity) &&
+	       has(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) &&
+	       !REAL(cuMemGetAllocationGranularity)(unit, &prop,
+	                                            CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) &&
+	       *unit;
+}
+
+/* limit: bytes of the device that the job may have. */
+static void set_up(struct lane *lane, CUdevice device, uint64_t limit)
+{
+	size_t unit = 0, piece = 0;
+	bool exportable = driver_exports(device), usable = driver_can(device, exportable, &unit);
+
+	if (usable) {
+		piece = SWAP_PIECE < limit / SWAP_PARTS ? SWAP_PIECE : limit / SWAP_PARTS;
+		piece = piece < unit ? unit : piece / unit * unit;
+		swap_store->set_piece(piece);
+		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);
+	} else {
+		complain("memory:swap has no effect on device %d: its driver lacks functions that "
+		         "swapping needs, so the memory is managed; to swap, ask the administrator "
+		         "for a newer driver",
+		         device);
+	}
+	lane_set_up(lane, device, usable, exportable, unit, piece);
+}
+
+/* With oversubscription the job's memory may be larger than the device, so it could never all be
+ * resident. The driver has to move it page by page. */
+static bool serves(CUdevice device)
+{
+	const uint8_t *uuid = device_uuid(device);
+	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
+	struct lane *lane;
+
+	if (!limit || limit == NO_LIMIT || !tenant_swaps() || tenant_oversubscribes())
+		return false;
+	lane = lane_of(device);
+	if (!lane->asked)
+		set_up(lane, device, limit);
+	return lane->usable;
+}
 
 /* -- allocating ---------------------------------------------------------------- */
 
-static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
+static CUresult allocate_small(CUdeviceptr *out, size_t size, struct lane *lane)
 {
 	struct block *block;
 	CUresult result;
-	bool taken;
 
-	for (;;) {
-		lock_take(&swap_lock);
-		taken = slab_take(device, size, out);
-		lock_give(&swap_lock);
-		if (taken)
-			return CUDA_SUCCESS;
-		result = block_make(slab_next_size(device), device, &block);
+	while (!slab_take(lane, size, out)) {
+		result = block_make(slab_next_size(lane), lane, &block);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY) /* a smaller slab may be within the limit */
-			result = block_make(swap_devices[device].unit, device, &block);
+			result = block_make(lane->unit, lane, &block);
 		if (result)
 			return result;
 		result = slab_add(block);
@@ -79,19 +136,20 @@ static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
 			return result;
 		}
 	}
+	return CUDA_SUCCESS;
 }
 
 static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 {
-	size_t unit = swap_devices[device].unit;
+	struct lane *lane = lane_of(device);
 	struct block *block;
 	CUresult result;
 
 	if (size > SIZE_MAX / 2)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SWAP_SMALL)
-		return allocate_small(out, size, device);
-	result = block_make((size + unit - 1) / unit * unit, device, &block);
+		return allocate_small(out, size, lane);
+	result = block_make((size + lane->unit - 1) / lane->unit * lane->unit, lane, &block);
 	if (result)
 		return result;
 	*out = block->base;
@@ -99,17 +157,6 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 }
 
 /* -- reports ---------------------------------------------------------------------- */
-
-static void report(CUdevice device, struct gl_device *out)
-{
-	const struct swap_device *d = &swap_devices[device];
-
-	lock_take(&swap_lock);
-	out->bytes += d->bytes - d->fixed;
-	out->fixed += d->fixed;
-	out->resident += d->resident - d->fixed;
-	lock_give(&swap_lock);
-}
 
 static bool find(CUdeviceptr pointer, struct memory_place *out)
 {
@@ -122,7 +169,7 @@ static bool find(CUdeviceptr pointer, struct memory_place *out)
 	block = block_find(pointer);
 	if (block) {
 		out->base = block->slab ? slab_start(block->slab, pointer) : block->base;
-		out->device = block->device;
+		out->device = block->lane->device;
 		out->id = block->number << 24 | (out->base - block->base) >> 9;
 	}
 	lock_give(&swap_lock);
@@ -133,24 +180,9 @@ static bool find(CUdeviceptr pointer, struct memory_place *out)
 	return pointer - out->base < range.size;
 }
 
-/* Which of the amounts counts a segment that is fixed. */
-static uint64_t *reason(const struct segment *segment, struct gl_details *out)
-{
-	if (segment->block->shared)
-		return &out->shared;
-	return segment->unhosted ? &out->unhosted : &out->other;
-}
-
 static void explain(CUdevice device, struct gl_details *out)
 {
-	struct swap_device *d = &swap_devices[device];
-
-	lock_take(&swap_lock);
-	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
-		if (s->fixed)
-			*reason(s, out) += s->size;
-	lock_give(&swap_lock);
-	out->left += atomic_exchange(&copiers[device].evicted_clean, 0);
+	lane_explain(device, out);
 	out->clean = clean_status();
 }
 
@@ -159,14 +191,14 @@ const struct memory_kind swapped_memory = {
     .row = MEMORY_swapped,
     .limits_itself = true,
     .outlives_contexts = true,
-    .serves = swap_serves,
+    .serves = serves,
     .allocate = allocate,
     .free = swap_free,
     .find = find,
-    .report = report,
+    .report = lane_report,
     .explain = explain,
     .reclaim = swap_free_deferred,
-    .context_ends = steps_context_ends,
+    .context_ends = lanes_context_ends,
     .context_gone = swap_free_deferred_of,
     .mover = &swap_mover,
 };

@@ -7,7 +7,7 @@
  * of ours, since the driver's handles change with every restore. The memory is a block while it is
  * mapped once and as a whole, and its own device may write to it. Otherwise it stays on the device,
  * and it does so for good from the moment that something outside this process may refer to it
- * (KEEPS in hooks.def); what is exported becomes one object of the driver's (vmm_whole.c). A call
+ * (KEEPS in hooks.def); what is exported becomes one object of the driver's (vmm_keep.c). A call
  * that needs the driver's mapping or handle first ends the block, and waits until its memory is
  * restored (vmm_take_back()). The calls themselves are in hooks/vmm_mappings.c.
  */
@@ -22,7 +22,7 @@
 #include "memory/ranges.h"
 #include "memory/shortage.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 
 #include <search.h>
 #include <stdlib.h>
@@ -161,7 +161,7 @@ bool vmm_retain(struct physical *physical)
 CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
                  unsigned long long flags)
 {
-	size_t piece = physical->n > 1 ? swap_devices[physical->device].piece : physical->size;
+	size_t piece = physical->n > 1 ? lane_of(physical->device)->piece : physical->size;
 	CUresult result = CUDA_SUCCESS;
 	size_t done = 0;
 
@@ -201,7 +201,7 @@ void vmm_make_block(struct mapping *mapping)
 	/* In this order the daemon may hear of too little memory for a moment, never of too much.
 	 */
 	memory_count_mapped(physical->device, -(int64_t)physical->size);
-	mapping->block = block_adopt(mapping->base, mapping->size, physical->device,
+	mapping->block = block_adopt(mapping->base, mapping->size, lane_of(physical->device),
 	                             &physical->prop, physical->pieces, mapping->writers);
 	if (!mapping->block)
 		memory_count_mapped(physical->device, (int64_t)physical->size);

@@ -5,7 +5,7 @@
 #ifndef GPU_LEASE_VMM_H
 #define GPU_LEASE_VMM_H
 
-#include "memory/swap/devices.h"
+#include "memory/swap/lane.h"
 
 struct physical {
 	CUmemGenericAllocationHandle handle; /* as the program knows it */

@@ -3,82 +3,47 @@
 #include "memory/swap/vmm_copy.h"
 
 #include "driver/lookup.h"
+#include "memory/swap/segments.h"
 
-static CUresult reserve(const struct physical *physical, CUdeviceptr *base)
+/* Maps the object at new addresses, or with whole 0 the pieces. */
+static CUresult map_somewhere(const struct physical *physical, CUmemGenericAllocationHandle whole,
+                              CUdeviceptr *base)
 {
-	return REAL(cuMemAddressReserve)(base, physical->size, 0, 0, 0);
-}
+	size_t size = physical->size;
+	CUresult result = REAL(cuMemAddressReserve)(base, size, 0, 0, 0);
 
-static CUresult allow_own_device(const struct physical *physical, CUdeviceptr base)
-{
-	CUmemAccessDesc access = {.location = physical->prop.location,
-	                          .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	return REAL(cuMemSetAccess)(base, physical->size, &access, 1);
-}
-
-/* Maps the object there, or with whole 0 the pieces. */
-static CUresult map_at(const struct physical *physical, CUmemGenericAllocationHandle whole,
-                       CUdeviceptr base)
-{
-	CUresult result;
-
-	result = whole ? DRIVER(cuMemMap)(base, physical->size, 0, whole, 0)
-	               : vmm_map(physical, base, physical->size, 0, 0);
 	if (result)
 		return result;
-	result = allow_own_device(physical, base);
+	result = whole ? DRIVER(cuMemMap)(*base, size, 0, whole, 0)
+	               : vmm_map(physical, *base, size, 0, 0);
+	if (!result) {
+		result = segments_set_access(*base, size, UINT64_C(1) << physical->device, 0);
+		if (result)
+			DRIVER(cuMemUnmap)(*base, size);
+	}
 	if (result)
-		DRIVER(cuMemUnmap)(base, physical->size);
+		REAL(cuMemAddressFree)(*base, size);
 	return result;
 }
 
-/* The memory is mapped at `base`. */
-static CUresult copy_mapped(CUdeviceptr base, size_t size, char *host, bool out, CUstream stream)
+static void unmap_there(const struct physical *physical, CUdeviceptr base)
 {
-	CUresult result;
-
-	result = out ? DRIVER(cuMemcpyDtoHAsync_v2)(host, base, size, stream)
-	             : DRIVER(cuMemcpyHtoDAsync_v2)(base, host, size, stream);
-	if (result)
-		return result;
-	return REAL(cuStreamSynchronize)(stream);
+	DRIVER(cuMemUnmap)(base, physical->size);
+	REAL(cuMemAddressFree)(base, physical->size);
 }
 
 CUresult vmm_copy_by_host(const struct physical *physical, char *host, bool out, CUstream stream)
 {
-	CUdeviceptr base;
-	CUresult result;
+	CUdeviceptr at;
+	CUresult result = map_somewhere(physical, 0, &at);
 
-	result = reserve(physical, &base);
 	if (result)
 		return result;
-	result = map_at(physical, 0, base);
-	if (!result) {
-		result = copy_mapped(base, physical->size, host, out, stream);
-		DRIVER(cuMemUnmap)(base, physical->size);
-	}
-	REAL(cuMemAddressFree)(base, physical->size);
-	return result;
-}
-
-/* Copies at these two addresses. */
-static CUresult copy_on_device(const struct physical *physical, CUmemGenericAllocationHandle whole,
-                               CUdeviceptr from, CUdeviceptr to, CUstream stream)
-{
-	CUresult result;
-
-	result = map_at(physical, 0, from);
-	if (result)
-		return result;
-	result = map_at(physical, whole, to);
-	if (!result) {
-		result = DRIVER(cuMemcpyDtoDAsync_v2)(to, from, physical->size, stream);
-		if (!result)
-			result = REAL(cuStreamSynchronize)(stream);
-		DRIVER(cuMemUnmap)(to, physical->size);
-	}
-	DRIVER(cuMemUnmap)(from, physical->size);
+	result = out ? DRIVER(cuMemcpyDtoHAsync_v2)(host, at, physical->size, stream)
+	             : DRIVER(cuMemcpyHtoDAsync_v2)(at, host, physical->size, stream);
+	if (!result)
+		result = REAL(cuStreamSynchronize)(stream);
+	unmap_there(physical, at);
 	return result;
 }
 
@@ -86,16 +51,17 @@ CUresult vmm_copy_to_object(const struct physical *physical, CUmemGenericAllocat
                             CUstream stream)
 {
 	CUdeviceptr from, to;
-	CUresult result;
+	CUresult result = map_somewhere(physical, 0, &from);
 
-	result = reserve(physical, &from);
 	if (result)
 		return result;
-	result = reserve(physical, &to);
+	result = map_somewhere(physical, whole, &to);
 	if (!result) {
-		result = copy_on_device(physical, whole, from, to, stream);
-		REAL(cuMemAddressFree)(to, physical->size);
+		result = DRIVER(cuMemcpyDtoDAsync_v2)(to, from, physical->size, stream);
+		if (!result)
+			result = REAL(cuStreamSynchronize)(stream);
+		unmap_there(physical, to);
 	}
-	REAL(cuMemAddressFree)(from, physical->size);
+	unmap_there(physical, from);
 	return result;
 }

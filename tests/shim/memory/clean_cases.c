@@ -1,7 +1,7 @@
 /* clean_cases.c: memory that equals its copy is evicted without another copy. */
 #include "mover_cases.h"
 
-#include "memory/swap/copier.h"
+#include "memory/swap/lane.h"
 
 #define SIZE (24 * MIB)
 #define PIECE (4 * MIB) /* six of them */

@@ -95,30 +95,6 @@ void what_stays_is_said_by_its_reason(void)
 
 /* -- two devices ----------------------------------------------------------------------------- */
 
-static CUdeviceptr block_on(CUdevice device, uint8_t seed)
-{
-	CUdeviceptr pointer = 0;
-
-	fake_driver.current = fake_context(device);
-	OK(memory_allocate(&swapped_memory, &pointer, SIZE, device, NULL));
-	fill(pointer, SIZE, seed);
-	fake_rooms.submitted++;
-	return pointer;
-}
-
-static void hand_both_over(void)
-{
-	struct gl_memory all = amount_of(fake_rooms.limit);
-
-	memcpy(all.devices[1].uuid, device_uuid(1), GL_UUID_BYTES);
-	all.devices[1].bytes = fake_rooms.limit;
-	all.n_devices = 2;
-	memory_mover.allow_eviction();
-	memory_mover.evict(&all);
-	step_until_idle();
-	CHECK(fake_driver.used[0] == 0 && fake_driver.used[1] == 0);
-}
-
 /* What is clean on one device tells nothing about the other, even at the same addresses. */
 void each_of_two_devices_knows_its_own_memory(void)
 {
@@ -127,8 +103,8 @@ void each_of_two_devices_knows_its_own_memory(void)
 
 	CHECK(swapped_memory.serves(0) && swapped_memory.serves(1));
 	hold();
-	first = block_on(0, 1);
-	second = block_on(1, 1); /* the same bytes */
+	first = block_on(0, SIZE, 1);
+	second = block_on(1, SIZE, 1); /* the same bytes */
 	hand_both_over();
 	CHECK(fake_driver.copied_out == 2 * SIZE);
 	hold();
@@ -156,8 +132,8 @@ void the_other_device_goes_on_when_the_context_of_one_ends(void)
 
 	CHECK(swapped_memory.serves(0) && swapped_memory.serves(1));
 	hold();
-	block_on(0, 1);
-	second = block_on(1, 2);
+	block_on(0, SIZE, 1);
+	second = block_on(1, SIZE, 2);
 	hand_both_over();
 	hold();
 	fake_context_ends(fake_context(0));

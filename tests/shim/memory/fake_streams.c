@@ -59,19 +59,33 @@ FAKE(cuMemHostUnregister)(void *at)
 	return CUDA_SUCCESS;
 }
 
+/* Streams and events are numbers of their device: 1 is of the first one. */
+static void *number(void)
+{
+	CUdevice device = fake_current_device();
+
+	return (void *)(uintptr_t)(1 + (device < 0 ? 0 : device));
+}
+
+static bool is_held(const void *stream_or_event)
+{
+	return fake_driver.hold_events &&
+	       !(fake_driver.goes_on & 1u << ((uintptr_t)stream_or_event - 1));
+}
+
 FAKE(cuStreamCreate)(CUstream *stream, unsigned int flags)
 {
 	(void)flags;
 	if (fake_driver.refuse_streams)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*stream = (CUstream)(uintptr_t)1;
+	*stream = number();
 	LOCKED(fake_driver.streams++);
 	return CUDA_SUCCESS;
 }
 
-static void must_not_wait(void)
+static void must_not_wait(const void *stream_or_event)
 {
-	if (fake_driver.hold_events)
+	if (is_held(stream_or_event))
 		fake_dies("somebody waits for an event that does not happen");
 }
 
@@ -84,21 +98,19 @@ FAKE(cuStreamDestroy_v2)(CUstream stream)
 
 FAKE(cuStreamSynchronize)(CUstream stream)
 {
-	(void)stream;
-	must_not_wait();
+	must_not_wait(stream);
 	return CUDA_SUCCESS;
 }
 
 FAKE(cuStreamQuery)(CUstream stream)
 {
-	(void)stream;
-	return fake_driver.hold_events ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return is_held(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 FAKE(cuEventCreate)(CUevent *event, unsigned int flags)
 {
 	(void)flags;
-	*event = (CUevent)(uintptr_t)1;
+	*event = number();
 	LOCKED(fake_driver.events++);
 	return CUDA_SUCCESS;
 }
@@ -119,13 +131,11 @@ FAKE(cuEventRecord)(CUevent event, CUstream stream)
 
 FAKE(cuEventQuery)(CUevent event)
 {
-	(void)event;
-	return fake_driver.hold_events ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return is_held(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 FAKE(cuEventSynchronize)(CUevent event)
 {
-	(void)event;
-	must_not_wait();
+	must_not_wait(event);
 	return CUDA_SUCCESS;
 }

@@ -11,7 +11,7 @@ static const struct {
 } cases[] = {
 #define CASE(name) {#name, name},
     MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) HOST_MEMORY_CASES(CASE)
-        DETAILS_CASES(CASE) CLEAN_CASES(CASE)
+        DETAILS_CASES(CASE) LANE_CASES(CASE) CLEAN_CASES(CASE)
 #undef CASE
 };
 

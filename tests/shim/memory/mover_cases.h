@@ -69,6 +69,14 @@
 	CASE(each_of_two_devices_knows_its_own_memory)                                             \
 	CASE(the_other_device_goes_on_when_the_context_of_one_ends)
 
+/* lane_cases.c */
+#define LANE_CASES(CASE)                                                                           \
+	CASE(a_preload_comes_while_the_other_device_evicts)                                        \
+	CASE(an_eviction_leaves_the_other_devices_preload_alone)                                   \
+	CASE(each_device_preloads_after_its_own_eviction)                                          \
+	CASE(a_device_whose_restore_fails_holds_up_no_other)                                       \
+	CASE(a_lease_waits_for_all_devices)
+
 /* clean_cases.c */
 #define CLEAN_CASES(CASE)                                                                          \
 	CASE(what_is_only_read_is_copied_once)                                                     \
@@ -92,6 +100,7 @@ SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
 HOST_MEMORY_CASES(CASE)
 DETAILS_CASES(CASE)
+LANE_CASES(CASE)
 CLEAN_CASES(CASE)
 #undef CASE
 
@@ -111,6 +120,46 @@ static inline CUdeviceptr swapped_block(size_t size, uint8_t seed)
 	fill(pointer, size, seed);
 	fake_rooms.submitted++;
 	return pointer;
+}
+
+/* -- two devices -------------------------------------------------------------------------- */
+
+/* A block as swapped_block() makes one, on that device. */
+static inline CUdeviceptr block_on(CUdevice device, size_t size, uint8_t seed)
+{
+	CUdeviceptr pointer = 0;
+
+	CHECK(swapped_memory.serves(device));
+	fake_driver.current = fake_context(device);
+	OK(memory_allocate(&swapped_memory, &pointer, size, device, NULL));
+	fill(pointer, size, seed);
+	fake_rooms.submitted++;
+	return pointer;
+}
+
+static inline struct gl_memory amount_on(CUdevice device, uint64_t bytes)
+{
+	struct gl_memory amount = amount_of(bytes);
+
+	memcpy(amount.devices[0].uuid, device_uuid(device), GL_UUID_BYTES);
+	return amount;
+}
+
+static inline void evict_on(CUdevice device, uint64_t bytes)
+{
+	struct gl_memory amount = amount_on(device, bytes);
+
+	memory_mover.evict(&amount);
+}
+
+/* The lease is over, and all memory of both devices is evicted. */
+static inline void hand_both_over(void)
+{
+	memory_mover.allow_eviction();
+	evict_on(0, fake_rooms.limit);
+	evict_on(1, fake_rooms.limit);
+	step_until_idle();
+	CHECK(fake_driver.used[0] == 0 && fake_driver.used[1] == 0);
 }
 
 #endif

@@ -1,9 +1,15 @@
-/* touching.c: touches new chunks, so that the kernel makes their pages. */
-#include "memory/swap/touching.h"
+/* chunk_pages.c: makes chunks ready: threads of our own touch them, so that the kernel makes their
+ * pages, and the driver registers them, slice by slice.
+ *
+ * The driver registers 10 to 20 GiB in a second. The calling thread does nothing else meanwhile: a
+ * slice of 32 MiB takes about 3 ms.
+ */
+#include "memory/swap/chunk_pages.h"
 
 #include "base/fork.h"
 #include "base/process.h"
 #include "base/threads.h"
+#include "driver/lookup.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -22,6 +28,9 @@
 static atomic_int helpers;      /* threads that touch */
 static atomic_bool no_populate; /* this kernel does not know MADV_POPULATE_WRITE */
 static atomic_bool hurried;
+static size_t n_lost_pins; /* chunks with `lost_pins`; under chunks_lock */
+
+/* -- touching ---------------------------------------------------------------------------- */
 
 static void write_to_pages(volatile char *unit)
 {
@@ -121,9 +130,93 @@ bool chunks_being_touched(void)
 	return atomic_load(&helpers) > 0;
 }
 
+/* -- pins -------------------------------------------------------------------------------- */
+
+static void set_lost_pins(struct chunk *chunk, bool lost)
+{
+	n_lost_pins += lost;
+	n_lost_pins -= chunk->lost_pins;
+	chunk->lost_pins = lost;
+}
+
+bool chunk_pin_slice(struct chunk *chunk)
+{
+	size_t slice = chunk_next_slice(chunk), first = slice * chunk_slice(chunk);
+	size_t left = first < chunk->n ? chunk->n - first : 0;
+	size_t n = left < chunk_slice(chunk) ? left : chunk_slice(chunk);
+	CUcontext context = NULL;
+
+	if (!n)
+		return true;
+	if (!REAL(cuMemHostRegister_v2) || REAL(cuCtxGetCurrent)(&context) || !context ||
+	    REAL(cuMemHostRegister_v2)(chunk->base + first * CHUNK_UNIT, n * CHUNK_UNIT,
+	                               CU_MEMHOSTREGISTER_PORTABLE))
+		return false;
+	chunk->contexts[slice] = context;
+	if (chunk_pinned(chunk))
+		set_lost_pins(chunk, false);
+	return true;
+}
+
+bool chunk_pin(struct chunk *chunk)
+{
+	while (!chunk_pinned(chunk))
+		if (!chunk_pin_slice(chunk))
+			return false;
+	return true;
+}
+
+static void unpin(struct chunk *chunk, size_t slice)
+{
+	REAL(cuMemHostUnregister)(chunk->base + slice * chunk_slice(chunk) * CHUNK_UNIT);
+	chunk->contexts[slice] = NULL;
+}
+
+static void unpin_all(struct chunk *chunk)
+{
+	for (size_t slice = 0; slice < CHUNK_SLICES; slice++)
+		if (chunk->contexts[slice])
+			unpin(chunk, slice);
+	set_lost_pins(chunk, false);
+}
+
+static void unpin_of(struct chunk *chunk, CUcontext context)
+{
+	for (size_t slice = 0; slice < CHUNK_SLICES; slice++) {
+		if (chunk->contexts[slice] == context) {
+			unpin(chunk, slice);
+			set_lost_pins(chunk, true);
+		}
+	}
+}
+
+void chunks_context_ends(CUcontext context)
+{
+	lock_take(&chunks_lock);
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		unpin_of(chunk, context);
+	lock_give(&chunks_lock);
+}
+
+bool chunks_lost_pins(void)
+{
+	return n_lost_pins > 0;
+}
+
+void chunk_end(struct chunk *chunk)
+{
+	chunk_leave(chunk);
+	unpin_all(chunk);
+	munmap(chunk->base, chunk->size);
+	if (chunk->unmapped)
+		chunk->unmapped(chunk);
+	free(chunk);
+}
+
 static void in_child(void)
 {
 	atomic_store(&helpers, 0);
 	atomic_store(&hurried, false);
+	n_lost_pins = 0; /* the chunks are the parent's */
 }
 FORK_WATCH(in_child);

@@ -1,0 +1,41 @@
+/* chunk_pages.h: makes chunks ready to be copied to and from: the kernel makes their pages, and the
+ * driver registers them (pins).
+ *
+ * A chunk is registered one slice at a time, since the calling thread is busy meanwhile. A copy of
+ * the driver's must not cross from one slice to the next.
+ */
+#ifndef GPU_LEASE_CHUNK_PAGES_H
+#define GPU_LEASE_CHUNK_PAGES_H
+
+#include "memory/swap/chunks.h"
+
+/* -- any thread ------------------------------------------------------------------- */
+
+/* Touches all units of the chunk that no other thread has begun to touch. */
+void chunk_touch(struct chunk *chunk);
+/* With `hurry` several threads touch, because the lease waits for the pages; else one thread does,
+ * beside the program's work. */
+void chunks_hurry(bool hurry);
+bool chunks_hurried(void);
+/* Starts those threads if a chunk is not touched yet. The caller does not hold chunks_lock. */
+void chunks_touch(void);
+/* Do such threads run? No chunk may end meanwhile. */
+bool chunks_being_touched(void);
+
+/* -- any thread, with chunks_lock ------------------------------------------------ */
+
+/* Registers the next slice, or all that are not registered, in the current context. Returns false
+ * if that fails. */
+bool chunk_pin_slice(struct chunk *chunk);
+bool chunk_pin(struct chunk *chunk);
+/* Has a context ended in which some slices were registered, which are not so again? */
+bool chunks_lost_pins(void);
+/* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */
+void chunk_end(struct chunk *chunk);
+
+/* -- any thread, without chunks_lock ---------------------------------------------- */
+
+/* The context, which is current, is about to end: slices registered in it are unregistered. */
+void chunks_context_ends(CUcontext context);
+
+#endif
