@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from leased.core import arbiter
@@ -78,17 +78,14 @@ class Grants:
     def join(self, tenant: Tenant, client: Client) -> None:
         """Grant the tenant's lease to one more of its processes."""
         state = self.loop.view.tenant(tenant.job_id)
-        grant = arbiter.Grant(
-            *(tenant.job_id, state.epoch, state.can_share, state.quantum_ns, {}), tenant.idle_ns
-        )
-        client.wants, client.held = False, grant.epoch
-        client.send(self._message(grant))
+        client.wants, client.held = False, state.epoch
+        client.send(self._message(tenant, state.epoch, {}))
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
         wanting = tenant.wanting()
-        message = self._message(grant)
+        message = self._message(tenant, grant.epoch, grant.prefetch)
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
             client.send(message)
@@ -97,11 +94,8 @@ class Grants:
 
     def _restore(self, tenant: Tenant, action: arbiter.Restore) -> None:
         """Tell a holder to restore more of its memory."""
-        grant = arbiter.Grant(
-            *(action.tenant, action.epoch, False, action.quantum_ns, action.prefetch),
-            tenant.idle_ns,
-        )
-        tenant.tell_holders(self._message(grant, restore=True))
+        message = self._message(tenant, action.epoch, action.prefetch, restore=True)
+        tenant.tell_holders(message)
 
     def _contend(self, tenant: Tenant, action: arbiter.Contend) -> None:
         tenant.idle_ns = action.idle_ns
@@ -151,11 +145,14 @@ class Grants:
             self.request_again(tenant)
         self.on_overrun(tenant, forfeit)
 
-    def _message(self, grant: arbiter.Grant, *, restore: bool = False) -> bytes:
+    def _message(
+        self, tenant: Tenant, epoch: int, prefetch: Mapping[str, int], *, restore: bool = False
+    ) -> bytes:
+        waited_for = tenant.idle_ns is not None
         return daemon_messages.grant(
-            *(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch),
-            idle_ns=grant.idle_ns,
-            in_flight_ns=self._in_flight(grant.tenant) if grant.idle_ns is not None else 0,
+            *(epoch, prefetch),
+            idle_ns=tenant.idle_ns,
+            in_flight_ns=self._in_flight(tenant.job_id) if waited_for else 0,
             restore=restore,
         )
 

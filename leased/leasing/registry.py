@@ -77,8 +77,6 @@ class Registry(Mapping[int, Tenant]):
                 *(tenant.job_id, given.oversub, tenant.totals, tenant.swaps),
                 host=tenant.swaps and self.offers_host(),
                 cleans=self.cleans,
-                details=True,
-                signals=True,
             )
         )
 

@@ -98,10 +98,6 @@ class TenantView:
         return self._arbiter.rules.lock_of(self._tenant)
 
     @property
-    def can_share(self) -> bool:
-        return self._arbiter.rules.can_share(self._tenant)
-
-    @property
     def controlled(self) -> bool:
         """Whether time slices of the GPU can divide its work from that of others."""
         return self._tenant.controlled
@@ -110,11 +106,6 @@ class TenantView:
     def sliced(self) -> bool:
         """Whether the GPU's own time slices keep its share now."""
         return sliced(self._tenant)
-
-    @property
-    def quantum_ns(self) -> int:
-        """How long it may hold its gang while another job waits, if no memory has to move."""
-        return self._arbiter.rules.quantum(self._tenant, 0)
 
     @property
     def turn_ns(self) -> int:

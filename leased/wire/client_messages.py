@@ -43,15 +43,12 @@ class Request:
 class Released:
     """The gate is shut and all submitted work has finished.
 
-    idle: the client released by itself, as it was idle. drain_ns: how long the work took to finish.
     prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
     threads wait at the gate again, or stopped: its work is stopped in mid-kernel, and goes on with
     the next lease.
     """
 
     epoch: int
-    idle: bool
-    drain_ns: int
     prefetch_bytes: int
     prefetch_ns: int
     wants: bool = False

@@ -28,8 +28,6 @@ class Gang:
     swaps: bool = False
     host: bool = False  # the node has host memory for its copies
     cleans: bool = True  # memory that equals its copy is evicted without another copy
-    details: bool = False  # the daemon understands DETAILS
-    signals: bool = False  # ... SIGNALLED
 
 
 def _fill(message: Any, amounts: Mapping[str, DeviceBytes]) -> None:
@@ -48,12 +46,8 @@ def welcome(gang: Gang) -> bytes:
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
-    message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
     message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
-    message.flags |= lib.GL_WELCOME_PARKS
     message.flags |= lib.GL_WELCOME_CLEAN if gang.cleans else 0
-    message.flags |= lib.GL_WELCOME_DETAILS if gang.details else 0
-    message.flags |= lib.GL_WELCOME_SIGNALS if gang.signals else 0
     _fill(message, {uuid: DeviceBytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
@@ -84,8 +78,6 @@ def _fill_reason(message: Any, reason: str) -> None:
 
 def grant(
     epoch: int,
-    quantum_ns: int,
-    shared: bool,
     prefetch: Mapping[str, int],
     *,
     idle_ns: int | None = None,
@@ -96,10 +88,8 @@ def grant(
     has it no more. idle_ns: as in contended()."""
     message = new(lib.GL_RESTORE if restore else lib.GL_GRANT)
     message.epoch = epoch
-    message.quantum_ns = quantum_ns
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
     message.in_flight_ns = in_flight_ns
-    message.flags = lib.GL_GRANT_SHARED if shared else 0
     _fill(message, {uuid: DeviceBytes(size) for uuid, size in prefetch.items()})
     return _bytes(message)
 

@@ -70,11 +70,8 @@ def _hello(m: Any) -> Message:
 
 
 def _released(m: Any) -> Message:
-    if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
-        raise WireError(f"release for reason {m.reason}")
-    idle = m.reason == lib.GL_RELEASE_IDLE
     return Released(
-        *(int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)),
+        *(int(m.epoch), int(m.prefetch_bytes), int(m.prefetch_ns)),
         wants=bool(m.flags & lib.GL_RELEASED_WANTS),
         stopped=bool(m.flags & lib.GL_RELEASED_STOPPED),
     )

@@ -36,8 +36,7 @@
  *   C RESTORED    (memory:swap) All memory is restored and the gate opens: the quantum begins.
  *   D MEASURE     Asks for PROGRESS.
  *   C PROGRESS    The number of calls submitted so far.
- *   C WHY         A thread has waited for a while and wants to know the reason. Sent only to a
- *                 daemon with GL_WELCOME_EXPLAINS.
+ *   C WHY         A thread has waited for a while and wants to know the reason.
  *   D WAITS       The answer: the client waits for its turn, or for another reason.
  *   C NAME        The client shares memory and has this name. D NAMED: the daemon knows it.
  *   C MEET        Asks to be introduced to the process of its job that has this name.
@@ -54,7 +53,7 @@
  *                 with GL_WELCOME_HOST.
  *   D CLAIMED     The client may have this much; or it must wait, or is refused, for a reason.
  *   C DETAILS     For people: why memory stays on a device, and how much has left it without a
- *                 copy. Sent only to a daemon with GL_WELCOME_DETAILS.
+ *                 copy.
  *   C CHANNELS    Whether the channel groups of the process can be controlled. Sent after each
  *                 WELCOME and when it changes. A daemon that ignores it leaves the groups alone.
  *   D RUN         How the channel groups of the process on a device run from now on. Sent when
@@ -62,9 +61,9 @@
  *   D LEAVE       To clients without a lease: evict all memory from all devices, even if nobody
  *                 needs the space. A GRANT restores it.
  *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
- *                 memory now. Sent only to a daemon with GL_WELCOME_PARKS.
+ *                 memory now.
  *   C SIGNALLED   The program has handled a signal, on which it may act only when the call that
- *                 waits returns. Sent only to a daemon with GL_WELCOME_SIGNALS.
+ *                 waits returns.
  *   D RESYNC      A new daemon has taken over this connection: send HELLO again. It ignores
  *                 everything before that HELLO.
  * Both sides ignore a message with an old epoch. When the connection ends, the client is gone, and
@@ -77,10 +76,8 @@
  *     or new bits of flags. A known type with a wrong length or an impossible value is a fault, and
  *     is refused.
  *   - Both sides ignore types and bits that they do not know.
- *   - The daemon sends a new type only if a client that ignores it loses nothing but the new
- *     feature. A client sends a new type only to a daemon that has announced it by a bit of its
- *     WELCOME, because the daemon of 0.1.0 refuses types that it does not know; GL_CHANNELS
- *     comes from releases that meet no such daemon, and needs no bit.
+ *   - Who sends a new type loses nothing but the new feature where the other side ignores it.
+ *     Where the sender would wait for an answer, WELCOME announces by a bit that there is one.
  * Between versions
  *   - gl_header, GL_REFUSED and gl_refused never change.
  *   - The daemon serves the versions GL_OLDEST_VERSION to GL_VERSION. A version is served for one
@@ -107,24 +104,10 @@ enum gl_hello_flags {
 };
 
 enum gl_welcome_flags {
-	GL_WELCOME_OVERSUB = 1,    /* the job may allocate more than the device holds */
-	GL_WELCOME_SWAP = 2,       /* allocations are swapped, not managed */
-	GL_WELCOME_EXPLAINS = 4,   /* this daemon understands GL_WHY */
-	GL_WELCOME_INTRODUCES = 8, /* ... GL_NAME and GL_MEET */
-	GL_WELCOME_HOST = 16,      /* ... GL_HOST_TAKE, GL_HOST_GIVE and GL_CLAIM */
-	GL_WELCOME_PARKS = 32,     /* ... GL_SUSPENDS */
-	GL_WELCOME_CLEAN = 64,     /* memory that still equals its copy need not be copied again */
-	GL_WELCOME_DETAILS = 128,  /* this daemon understands GL_DETAILS */
-	GL_WELCOME_SIGNALS = 256   /* ... GL_SIGNALLED */
-};
-
-enum gl_grant_flags {
-	GL_GRANT_SHARED = 1 /* other tenants run beside this one; unset: the lease is exclusive */
-};
-
-enum gl_release_reason {
-	GL_RELEASE_REVOKED = 1, /* answer to a REVOKE */
-	GL_RELEASE_IDLE = 2     /* the client was idle while another job waited */
+	GL_WELCOME_OVERSUB = 1, /* the job may allocate more than the device holds */
+	GL_WELCOME_SWAP = 2,    /* allocations are swapped, not managed */
+	GL_WELCOME_HOST = 4, /* the node has host memory: GL_HOST_TAKE and GL_CLAIM are answered */
+	GL_WELCOME_CLEAN = 8 /* memory that still equals its copy need not be copied again */
 };
 
 enum gl_released_flags {
@@ -186,11 +169,10 @@ struct gl_welcome {
 struct gl_grant {
 	struct gl_header header;
 	uint64_t epoch;
-	uint64_t quantum_ns;   /* how long the lease lasts while another job waits */
 	uint64_t idle_ns;      /* as in GL_CONTENDED */
 	uint64_t in_flight_ns; /* as in GL_CONTENDED */
-	uint32_t flags;        /* enum gl_grant_flags */
 	uint32_t n_devices;
+	uint32_t zero;
 	struct gl_device devices[16];
 };
 
@@ -222,9 +204,8 @@ struct gl_epoch {
 struct gl_released {
 	struct gl_header header;
 	uint64_t epoch;
-	uint32_t reason; /* enum gl_release_reason */
-	uint32_t flags;  /* enum gl_released_flags */
-	uint64_t drain_ns;
+	uint32_t flags; /* enum gl_released_flags */
+	uint32_t zero;
 	uint64_t prefetch_bytes;
 	uint64_t prefetch_ns;
 };
@@ -278,10 +259,10 @@ _Static_assert(sizeof(struct gl_device) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_memory) == 24 + 16 * 40, "wire layout");
 _Static_assert(sizeof(struct gl_hello) == 32 + 16 * 40, "wire layout");
 _Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 40, "wire layout");
-_Static_assert(sizeof(struct gl_grant) == 56 + 16 * 40, "wire layout");
+_Static_assert(sizeof(struct gl_grant) == 48 + 16 * 40, "wire layout");
 _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
-_Static_assert(sizeof(struct gl_released) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_released) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_progress) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");

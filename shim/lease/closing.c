@@ -30,7 +30,7 @@ static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 	return lease->port->now() - since;
 }
 
-void closing_begin(struct lease *lease, enum gl_release_reason reason)
+void closing_begin(struct lease *lease)
 {
 	if (lease->stop == LEASE_STOPPING)
 		waiters_end_stop(lease);
@@ -38,10 +38,8 @@ void closing_begin(struct lease *lease, enum gl_release_reason reason)
 	lease->port->gate->step(GATE_STEP_NONE);
 	lease->port->mover->stop();
 	lease->phase = LEASE_CLOSING;
-	lease->closing = (struct lease_closing){.reason = reason,
-	                                        .since = lease->port->now(),
-	                                        .any_at = ANY_NS,
-	                                        .any_pause = FIRST_PAUSE_NS};
+	lease->closing = (struct lease_closing){
+	    .since = lease->port->now(), .any_at = ANY_NS, .any_pause = FIRST_PAUSE_NS};
 }
 
 void closing_limit(struct lease *lease, uint64_t ns)
@@ -60,7 +58,7 @@ static void allow_step(struct lease *lease, enum gate_step which)
 
 void closing_begin_step(struct lease *lease)
 {
-	closing_begin(lease, GL_RELEASE_REVOKED);
+	closing_begin(lease);
 	allow_step(lease, GATE_STEP_IDLE);
 }
 
@@ -171,16 +169,14 @@ static bool stop_work(struct lease *lease, uint64_t passed)
 	return lease->stop == LEASE_STOPPED;
 }
 
-static void release(struct lease *lease, uint64_t drain_ns)
+static void release(struct lease *lease)
 {
 	struct link_sample moved = lease->port->mover->link_sample();
 	struct gl_released released = {
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = lease->epoch,
-	    .reason = lease->closing.reason,
 	    .flags = (waiters_want(lease) ? GL_RELEASED_WANTS : 0) |
 	             (lease->stop == LEASE_STOPPED ? GL_RELEASED_STOPPED : 0),
-	    .drain_ns = drain_ns,
 	    .prefetch_bytes = moved.bytes,
 	    .prefetch_ns = moved.ns,
 	};
@@ -196,7 +192,7 @@ static void release(struct lease *lease, uint64_t drain_ns)
 }
 
 /* Nobody is inside, and no work is in flight or all of it is stopped. */
-static void finish(struct lease *lease, uint64_t drain_ns)
+static void finish(struct lease *lease)
 {
 	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
 		waiters_end_stop(lease);
@@ -209,7 +205,7 @@ static void finish(struct lease *lease, uint64_t drain_ns)
 	}
 	if (lease->port->mover->allow_eviction() && !lease->port->gate->empty())
 		return;
-	release(lease, drain_ns);
+	release(lease);
 }
 
 void closing_advance(struct lease *lease)
@@ -229,7 +225,7 @@ void closing_advance(struct lease *lease)
 		closing_withdraw_step(lease);
 		closing->step = false;
 	} else {
-		finish(lease, passed);
+		finish(lease);
 	}
 }
 

@@ -5,7 +5,7 @@
 #include "lease/lease.h"
 
 /* Shuts the gate and enters CLOSING. */
-void closing_begin(struct lease *lease, enum gl_release_reason reason);
+void closing_begin(struct lease *lease);
 /* The daemon waits for so long; other jobs get the devices after as long again. */
 void closing_limit(struct lease *lease, uint64_t ns);
 /* Shuts the gate and enters CLOSING, but one call may enter. */

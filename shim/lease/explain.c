@@ -22,12 +22,12 @@
 #define TURN GL_WAITS_TURN
 
 static struct {
-	int reason;          /* why the process waits, as far as is known */
-	uint64_t since;      /* when that became the reason, ns */
-	bool waits, can_ask; /* as in explain_view; can_ask: and the daemon serves the process */
-	uint64_t asked_at;   /* when GL_WHY was last sent, or the wait began */
-	bool unanswered;     /* no answer to that has come */
-	uint64_t said;       /* a bit for each reason that the user has been told */
+	int reason;                  /* why the process waits, as far as is known */
+	uint64_t since;              /* when that became the reason, ns */
+	bool waits, served;          /* as in explain_view */
+	uint64_t asked_at;           /* when GL_WHY was last sent, or the wait began */
+	bool unanswered;             /* no answer to that has come */
+	uint64_t said;               /* a bit for each reason that the user has been told */
 	char words[GL_REASON_BYTES]; /* the daemon's last answer */
 } wait_state;
 
@@ -97,14 +97,14 @@ enum explain_step explain_advance(const struct explain_view *view, uint64_t now)
 	if (view->waits && !wait_state.waits)
 		begin(now, view->served ? TURN : UNSERVED);
 	wait_state.waits = view->waits;
-	wait_state.can_ask = view->served && view->can_ask;
+	wait_state.served = view->served;
 	if (!wait_state.waits)
 		return EXPLAIN_NOTHING;
 	if (!view->served)
 		set_reason(UNSERVED, now);
 	else if (wait_state.reason == UNSERVED)
 		begin(now, TURN);
-	if (wait_state.can_ask)
+	if (view->served)
 		step = ask(now);
 	return step ? step : say(now);
 }
@@ -143,7 +143,7 @@ static int64_t left_ns(uint64_t when, uint64_t now)
 
 int64_t explain_pause_ns(uint64_t now)
 {
-	bool asks = wait_state.can_ask && !(wait_state.unanswered && wait_state.reason == SILENCE);
+	bool asks = wait_state.served && !(wait_state.unanswered && wait_state.reason == SILENCE);
 
 	if (!wait_state.waits)
 		return -1;

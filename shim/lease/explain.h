@@ -9,9 +9,8 @@
 
 /* The state of the process. */
 struct explain_view {
-	bool waits;   /* a thread of the program waits for the daemon or for the lease */
-	bool served;  /* the daemon has welcomed the process on this connection */
-	bool can_ask; /* the daemon answers GL_WHY */
+	bool waits;  /* a thread of the program waits for the daemon or for the lease */
+	bool served; /* the daemon has welcomed the process on this connection */
 };
 
 /* What the caller has to do. */

@@ -102,7 +102,7 @@ static void give_back(struct lease *lease)
 	bool restoring = lease->phase == LEASE_RESTORING;
 	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
 
-	closing_begin(lease, GL_RELEASE_REVOKED);
+	closing_begin(lease);
 	lease->closing.drained = restoring || drained;
 }
 
@@ -294,7 +294,7 @@ static void begin_quiet(struct lease *lease)
 	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED) {
 		lease->port->quiet->now();
 	} else if (lease->phase == LEASE_OPEN) {
-		closing_begin(lease, GL_RELEASE_REVOKED);
+		closing_begin(lease);
 		lease->closing.reopens = true;
 	}
 }
@@ -332,7 +332,7 @@ static void release_if_idle(struct lease *lease)
 	waiters_note_work(lease);
 	waiters_note_rest(lease);
 	if (waiters_idle_long_enough(lease))
-		closing_begin(lease, GL_RELEASE_IDLE);
+		closing_begin(lease);
 }
 
 /* Prepares for later stops, and host memory for later evictions, but not while memory is moved,

@@ -37,7 +37,6 @@ enum lease_stop {
 
 /* Times are of the monotonic clock, in ns. */
 struct lease_closing {
-	enum gl_release_reason reason;
 	uint64_t since;     /* when it began, or when the one call was still expected */
 	uint64_t step_from; /* when the one call was allowed */
 	bool told_stuck;    /* STUCK has been sent */

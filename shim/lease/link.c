@@ -88,13 +88,13 @@ void link_send_memory(void)
 	reported_at = now_ns();
 }
 
-/* What has changed of them, to a daemon that hears them. */
-void link_send_details(bool heard)
+/* What has changed of them. */
+void link_send_details(void)
 {
 	struct gl_details details[GL_MAX_DEVICES];
 	uint32_t n;
 
-	details_wait = heard && details_are_news && connection_fd() >= 0;
+	details_wait = details_are_news && connection_fd() >= 0;
 	if (!details_wait || (int64_t)(now_ns() - details_at) < DETAILS_EVERY_NS)
 		return;
 	details_are_news = details_wait = false;

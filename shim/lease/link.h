@@ -15,7 +15,7 @@ void link_send_memory(void);
 /* The same, but not more often than every 4 ms. */
 void link_send_memory_when_due(void);
 /* Sends DETAILS for people after MEMORY has been sent; `heard`: the daemon understands it. */
-void link_send_details(bool heard);
+void link_send_details(void);
 /* Sends CHANNELS, if the daemon does not know the latest. */
 void link_send_channels(void);
 /* ns until link_send_memory_when_due() has something to send; below 0: nothing has changed. */

@@ -39,7 +39,6 @@ static uint8_t own_name[GL_NAME_BYTES];
 static bool has_name;
 static enum progress naming; /* of NAME; ANSWERED: the present daemon knows the name */
 static bool has_been_named;  /* some daemon has known the name; a later one will be told */
-static bool unsupported;     /* the present daemon introduces nobody */
 static bool client_ended;    /* nobody will be introduced any more */
 static struct lock lock = LOCK(LOCK_MEETING);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -49,8 +48,6 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* Why a wait has ended without an answer. */
 static CUresult ended(void)
 {
-	if (unsupported)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	return atomic_load(&process_ends) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -71,7 +68,7 @@ CUresult meeting_own_name(uint8_t name[GL_NAME_BYTES])
 	if (!has_name)
 		choose_name();
 	client_wake();
-	while (has_name && !has_been_named && !unsupported && !client_ended)
+	while (has_name && !has_been_named && !client_ended)
 		lock_wait(&lock, &changed);
 	if (!has_name)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
@@ -117,7 +114,7 @@ static CUresult ask_once(struct ask *ask)
 	lock_take(&lock);
 	enter(ask);
 	client_wake();
-	while (ask->progress != ANSWERED && !unsupported && !client_ended)
+	while (ask->progress != ANSWERED && !client_ended)
 		lock_wait(&lock, &changed);
 	leave(ask);
 	result = ask->progress == ANSWERED ? CUDA_SUCCESS : ended();
@@ -193,17 +190,10 @@ static bool next_ask(struct gl_meet *message)
 }
 
 /* If sending ends the connection, meeting_forget_daemon() queues the requests again. */
-void meeting_speak(bool introduces)
+void meeting_speak(void)
 {
 	struct gl_meet message;
 
-	lock_take(&lock);
-	if (unsupported != !introduces)
-		pthread_cond_broadcast(&changed);
-	unsupported = !introduces;
-	lock_give(&lock);
-	if (!introduces)
-		return;
 	send_name();
 	if (next_ask(&message)) {
 		link_send(&message, sizeof(message));
@@ -244,7 +234,6 @@ void meeting_forget_daemon(void)
 {
 	lock_take(&lock);
 	naming = QUEUED;
-	unsupported = false;
 	for (struct ask *ask = asks; ask; ask = ask->next)
 		if (ask->progress == SENT)
 			ask->progress = QUEUED;
@@ -275,7 +264,7 @@ static void in_child(void)
 	lock_after_fork(&lock);
 	pthread_cond_init(&changed, NULL);
 	asks = NULL;
-	has_name = has_been_named = unsupported = client_ended = false;
+	has_name = has_been_named = client_ended = false;
 	naming = QUEUED;
 }
 FORK_WATCH(in_child);

@@ -24,7 +24,7 @@ bool meeting_is_own(const uint8_t name[GL_NAME_BYTES]);
 /* The client thread. */
 
 /* Sends what is due to a daemon that serves this process. `introduces`: it introduces processes. */
-void meeting_speak(bool introduces);
+void meeting_speak(void);
 /* NAMED has come: the daemon knows the name. */
 void meeting_named(void);
 /* MET has come for a request of this process, with one end of a pair of sockets (below 0: none). */

@@ -24,34 +24,6 @@
 
 #define MOST_SLICE_US UINT64_C(1000000)
 
-/* What the daemon's WELCOME has announced. */
-static bool explains, introduces, parks, details, signals;
-
-bool messages_explain(void)
-{
-	return explains;
-}
-
-bool messages_introduce(void)
-{
-	return introduces;
-}
-
-bool messages_park(void)
-{
-	return parks;
-}
-
-bool messages_details(void)
-{
-	return details;
-}
-
-bool messages_signals(void)
-{
-	return signals;
-}
-
 void message_hello(void)
 {
 	struct gl_hello hello = {.header = message_header(GL_HELLO, sizeof(hello))};
@@ -72,11 +44,6 @@ static void send_progress(void)
 
 static void take_welcome(const struct gl_welcome *message)
 {
-	explains = message->flags & GL_WELCOME_EXPLAINS;
-	introduces = message->flags & GL_WELCOME_INTRODUCES;
-	parks = message->flags & GL_WELCOME_PARKS;
-	details = message->flags & GL_WELCOME_DETAILS;
-	signals = message->flags & GL_WELCOME_SIGNALS;
 	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
@@ -99,10 +66,8 @@ static void take_refusal(const struct gl_refused *message)
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
 
-/* The new daemon's WELCOME will announce what it understands. */
 static void take_resync(void)
 {
-	explains = introduces = parks = details = signals = false;
 	explain_forget_daemon(now_ns());
 	channels_forget();
 	meeting_forget_daemon();
@@ -207,9 +172,3 @@ void message_take(const void *data, size_t size, int descriptor)
 	if (!host_memory_take(data, size, descriptor) && !take_met(data, size, descriptor))
 		take(data, size);
 }
-
-static void in_child(void)
-{
-	explains = introduces = parks = details = signals = false;
-}
-FORK_WATCH(in_child);

@@ -68,10 +68,8 @@ static void receive(void)
 
 static void tell_signals(void)
 {
-	bool hears = link_is_served() && messages_signals();
-
-	signals_watch(hears && lease_is_wanted(&process_lease));
-	if (hears)
+	signals_watch(link_is_served() && lease_is_wanted(&process_lease));
+	if (link_is_served())
 		lease_tell_signals(&process_lease);
 }
 
@@ -79,16 +77,16 @@ static void speak(void)
 {
 	if (connection_fd() < 0)
 		return;
-	if (link_is_served())
-		meeting_speak(messages_introduce());
-	if (link_is_served() && messages_park())
+	if (link_is_served()) {
+		meeting_speak();
 		suspend_speak();
+	}
 	host_memory_speak();
 	lease_ask(&process_lease);
 	tell_signals();
 	link_send_memory_when_due();
 	if (link_is_served())
-		link_send_details(messages_details());
+		link_send_details();
 	channels_advance(contexts_exist());
 	link_send_channels();
 }
@@ -121,7 +119,7 @@ static bool waits_for_others(void)
 static void explain(void)
 {
 	struct gl_header why = message_header(GL_WHY, sizeof(why));
-	struct explain_view view = {waits_for_others(), link_is_served(), messages_explain()};
+	struct explain_view view = {waits_for_others(), link_is_served()};
 
 	switch (explain_advance(&view, now_ns())) {
 	case EXPLAIN_NOTHING:

@@ -127,13 +127,12 @@ static void request(struct client *client)
 	send_all(client->fd, &message, sizeof(message));
 }
 
-static void release(struct client *client, enum gl_release_reason reason)
+static void release(struct client *client)
 {
 	bool wants = mode == HOLD || mode == PASS;
 	struct gl_released message = {
 	    .header = header(GL_RELEASED, sizeof(message)),
 	    .epoch = client->held,
-	    .reason = reason,
 	    .flags = wants ? GL_RELEASED_WANTS : 0,
 	    .prefetch_bytes = MEMORY_BYTES,
 	    .prefetch_ns = PREFETCH_NS,
@@ -166,7 +165,7 @@ static void take_grant(struct client *client, const struct gl_grant *grant)
 	}
 	client->held = grant->epoch;
 	if (mode == IDLE || mode == PASS)
-		release(client, GL_RELEASE_IDLE);
+		release(client);
 }
 
 static void take_step(struct client *client, uint64_t epoch)
@@ -174,7 +173,7 @@ static void take_step(struct client *client, uint64_t epoch)
 	atomic_fetch_add(&shared->steps[self], 1);
 	if (!client->held) {
 		client->held = epoch;
-		release(client, GL_RELEASE_REVOKED);
+		release(client);
 	}
 }
 
@@ -213,7 +212,7 @@ static enum gl_type receive(struct client *client)
 	else if (m.header.type == GL_GRANT)
 		take_grant(client, &m.grant);
 	else if (m.header.type == GL_REVOKE && m.revoke.epoch == client->held)
-		release(client, GL_RELEASE_REVOKED);
+		release(client);
 	else if (m.header.type == GL_STEP)
 		take_step(client, m.step.epoch);
 	else if (m.header.type == GL_MEASURE)
@@ -289,7 +288,7 @@ static uint32_t time_grant(struct client *client)
 	request(client);
 	await(client, GL_GRANT);
 	took = now_ns() - start;
-	release(client, GL_RELEASE_IDLE);
+	release(client);
 	return (uint32_t)took;
 }
 
@@ -333,7 +332,7 @@ static void obey(int control)
 			request(&clients[i]);
 	for (int i = 0; i < n_clients && mode != HOLD; i++)
 		if (clients[i].held)
-			release(&clients[i], GL_RELEASE_IDLE);
+			release(&clients[i]);
 }
 
 static bool at_rest(void)

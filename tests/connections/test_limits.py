@@ -282,7 +282,7 @@ def test_a_process_that_lies_about_the_link_cannot_prolong_its_lease() -> None:
     for _ in range(100):
         door.say(liar, REQUEST)
         (client,) = door.tenant.clients
-        released = message("gl_released", lib.GL_RELEASED, epoch=client.held, reason=1)
+        released = message("gl_released", lib.GL_RELEASED, epoch=client.held)
         released.prefetch_bytes, released.prefetch_ns = 1 << 30, 2**64 - 1
         door.say(liar, bytes(ffi.buffer(released)))
     assert client.held == 0

@@ -91,7 +91,6 @@ class Asker:
             message(
                 *(lib.GL_RELEASED, "gl_released"),
                 epoch=released,
-                reason=lib.GL_RELEASE_IDLE,
                 flags=lib.GL_RELEASED_WANTS,
             )
         )

@@ -70,9 +70,9 @@ def fill_hello(r: Reader, node: Node, peer: Peers, made: Any) -> None:
 def fill_released(r: Reader, node: Node, peer: Peers, made: Any) -> None:
     made.epoch = epoch_of(r, node, peer)
     n = r.byte()
-    made.reason, made.flags = (1, 2, 1, 3)[n & 3], n >> 2
+    made.flags = n
     if n > 127:
-        made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
+        made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r)
 
 
 def fill_claim(r: Reader, node: Node, peer: Peers, made: Any) -> None:
@@ -175,7 +175,7 @@ def answer(peer: Peers) -> bytes:
     if not peer.revoked:
         return bytes(ffi.buffer(header.new(lib.GL_REQUEST)))
     made = header.new(lib.GL_RELEASED)
-    made.epoch, made.reason, made.flags = peer.epoch, lib.GL_RELEASE_REVOKED, 1
+    made.epoch, made.flags = peer.epoch, lib.GL_RELEASED_WANTS
     peer.revoked = False
     return bytes(ffi.buffer(made))
 

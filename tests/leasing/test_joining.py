@@ -40,7 +40,7 @@ class Node:
         self.leases.clients.request(tenant, client)
 
     def release(self, tenant: Tenant, client: FakeClient, epoch: int, wants: bool) -> None:
-        said = client_messages.Released(epoch, False, 0, 0, 0, wants=wants)
+        said = client_messages.Released(epoch, 0, 0, wants=wants)
         self.leases.clients.released(tenant, client, said)
 
     def passes(self, ns: int) -> None:

@@ -41,9 +41,9 @@ def grow(node: Node, peer: Peers, size: int) -> None:
     node.send(peer, bytes(ffi.buffer(memory)))
 
 
-def release(node: Node, peer: Peers, reason: int) -> None:
+def release(node: Node, peer: Peers) -> None:
     released = header.new(lib.GL_RELEASED)
-    released.epoch, released.reason, released.flags = peer.epoch, reason, lib.GL_RELEASED_WANTS
+    released.epoch, released.flags = peer.epoch, lib.GL_RELEASED_WANTS
     node.send(peer, bytes(ffi.buffer(released)))
 
 
@@ -63,7 +63,7 @@ def separated() -> tuple[Node, Peers, Peers]:
     grow(node, second, 80 * GB)
     assert second.revoked
     first.deaf = True
-    release(node, second, lib.GL_RELEASE_REVOKED)
+    release(node, second)
     return node, first, second
 
 
@@ -78,7 +78,7 @@ def test_a_message_on_its_way_does_not_grant_again_to_a_process_that_released() 
     """Its release crosses the daemon's word: the device is the other's, and nobody else's."""
     node, first, second = separated()
     before = first.epoch
-    release(node, first, lib.GL_RELEASE_IDLE)
+    release(node, first)
     assert [t.id for t in node.leases.loop.arbiter.rules.holders(UUIDS[0])] == [2]
     assert lib.GL_GRANT not in heard(first, node)
     assert first.epoch == before

@@ -80,7 +80,7 @@ class Node:
         self, job: int, epoch: int, process: FakeClient | None = None, *, wants: bool = False
     ) -> None:
         process = process or self.processes[job][0]
-        said = client_messages.Released(epoch, False, 0, 0, 0, wants)
+        said = client_messages.Released(epoch, 0, 0, wants)
         self.leases.clients.released(self.leases.tenants[job], process, said)
 
 

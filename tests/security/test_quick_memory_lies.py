@@ -104,7 +104,7 @@ def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
     """What is said anew by another process each time is not believed meanwhile."""
     node.asks(HONEST, honest_of(node))
     node.leases.clients.released(
-        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, True, 0, 0, 0)
+        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, 0, 0)
     )
     for pid in range(100, 120):
         liar = node.process(LIAR, pid)
@@ -115,7 +115,7 @@ def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
         node.leases.clients.released(
             node.leases.tenants[HONEST],
             honest_of(node),
-            client_messages.Released(epoch, True, 0, 0, 0),
+            client_messages.Released(epoch, 0, 0),
         )
         node.pass_time()
         node.leases.clients.detach(node.leases.tenants[LIAR], liar)
@@ -154,7 +154,7 @@ def test_room_is_made_for_an_honest_process(node: Node) -> None:
     node.says(HONEST, honest_of(node), 200 * MIB, 0, 200 * MIB)
     node.shown[11] = 200 * MIB + CONTEXT
     node.leases.clients.released(
-        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, True, 0, 0, 0)
+        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, 0, 0)
     )
     other = node.process(OTHER, 13, swaps=True)
     node.says(OTHER, other, 20 * MIB, 0, 0)

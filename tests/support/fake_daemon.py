@@ -100,11 +100,11 @@ class Client:
 
     def grant(self, idle_ns: int | None = None) -> None:
         self.epoch = next(self._epochs)
-        self.send(daemon_messages.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
+        self.send(daemon_messages.grant(self.epoch, {}, idle_ns=idle_ns))
 
     def restore(self, amounts: Mapping[str, int] | None = None) -> None:
         """For its lease: by device, the bytes that it may restore."""
-        self.send(daemon_messages.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
+        self.send(daemon_messages.grant(self.epoch, amounts or {}, restore=True))
 
     def send_revoke(self) -> None:
         """Take the lease, and wait for nothing."""

@@ -39,12 +39,7 @@ static void show_clients(void)
 	SHOW(memory, gl_memory, GL_MEMORY, {.n_devices = 1, .devices = {device()}});
 	SHOW(request, gl_header, GL_REQUEST, {0});
 	SHOW(released, gl_released, GL_RELEASED,
-	     {.epoch = 6,
-	      .reason = GL_RELEASE_IDLE,
-	      .flags = GL_RELEASED_WANTS,
-	      .drain_ns = 7,
-	      .prefetch_bytes = 8,
-	      .prefetch_ns = 9});
+	     {.epoch = 6, .flags = GL_RELEASED_WANTS, .prefetch_bytes = 8, .prefetch_ns = 9});
 	SHOW(stuck, gl_epoch, GL_STUCK, {.epoch = 19});
 	SHOW(progress, gl_progress, GL_PROGRESS, {.calls = 20, .busy_ns = 21, .seen_ns = 22});
 	SHOW(restored, gl_restored, GL_RESTORED, {.epoch = 24, .bytes = 25, .ns = 26});
@@ -71,18 +66,15 @@ static void show_clients(void)
 static void show_the_daemons(void)
 {
 	SHOW(welcome, gl_welcome, GL_WELCOME,
-	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS | GL_WELCOME_INTRODUCES |
-	               GL_WELCOME_PARKS | GL_WELCOME_CLEAN,
+	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_CLEAN,
 	      .n_devices = 1,
 	      .job_id = 10,
 	      .devices = {{.bytes = 11}}});
 	SHOW(refused, gl_refused, GL_REFUSED, {.code = GL_REFUSED_LIMIT, .reason = "no"});
 	SHOW(grant, gl_grant, GL_GRANT,
 	     {.epoch = 12,
-	      .quantum_ns = 13,
 	      .idle_ns = 21,
 	      .in_flight_ns = 22,
-	      .flags = GL_GRANT_SHARED,
 	      .n_devices = 1,
 	      .devices = {{.bytes = 14}}});
 	SHOW(revoke, gl_revoke, GL_REVOKE, {.epoch = 15, .deadline_ns = 16});
@@ -97,11 +89,7 @@ static void show_the_daemons(void)
 	SHOW(expect, gl_memory, GL_EXPECT, {.n_devices = 1, .devices = {{.bytes = 33}}});
 	SHOW(ahead, gl_memory, GL_AHEAD, {.n_devices = 1, .devices = {{.bytes = 39}}});
 	SHOW(restore, gl_grant, GL_RESTORE,
-	     {.epoch = 27,
-	      .quantum_ns = 28,
-	      .idle_ns = GL_IDLE_NEVER,
-	      .n_devices = 1,
-	      .devices = {{.bytes = 29}}});
+	     {.epoch = 27, .idle_ns = GL_IDLE_NEVER, .n_devices = 1, .devices = {{.bytes = 29}}});
 	SHOW(waits, gl_waits, GL_WAITS, {.code = GL_WAITS_CROWDED, .reason = "no room"});
 	SHOW(named, gl_header, GL_NAMED, {0});
 	SHOW(met, gl_met, GL_MET, {.code = GL_MET_ASKED, .number = 33, .what = {34, 35}});

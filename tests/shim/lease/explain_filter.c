@@ -1,4 +1,4 @@
-/* explain_filter.c: explain.c for a test. Lines "advance NOW WAITS SERVED CAN_ASK",
+/* explain_filter.c: explain.c for a test. Lines "advance NOW WAITS SERVED",
  * "answer NOW CODE WORD" and "forget NOW", in ns; an answer to each "advance": the step and the
  * pause. */
 #include "lease/explain.h"
@@ -10,12 +10,12 @@
 static void advance(uint64_t now)
 {
 	static const char *names[] = {"nothing", "ask", "unserved", "silence", "answer"};
-	int waits, served, can_ask;
+	int waits, served;
 	enum explain_step step;
 
-	if (scanf("%d %d %d", &waits, &served, &can_ask) != 3)
+	if (scanf("%d %d", &waits, &served) != 2)
 		return;
-	step = explain_advance(&(struct explain_view){waits, served, can_ask}, now);
+	step = explain_advance(&(struct explain_view){waits, served}, now);
 	printf("%s %" PRId64 " %s\n", names[step], explain_pause_ns(now),
 	       step == EXPLAIN_THE_ANSWER ? explain_words() : "-");
 	fflush(stdout);

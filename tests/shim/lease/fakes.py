@@ -241,8 +241,8 @@ class Process:
             raise Broken("RELEASED does not say rightly whether work is stopped")
         if self.memory.in_residency or self.memory.restoring or self.memory.evicting:
             raise Broken("the lease is released while memory is moved or must not be evicted")
-        if said.reason == lib.GL_RELEASE_IDLE and not self.shut_idle:
-            raise Broken("RELEASED says that the process was idle, but it was not, or no job waits")
+        if self.granted and not self.revoked and not self.shut_idle:
+            raise Broken("the lease is given up unasked, and the process was not idle")
         if bool(said.flags & lib.GL_RELEASED_WANTS) != bool(self.gate.at_gate or self.still):
             raise Broken("RELEASED does not say rightly whether threads wait")
         self.holds, self.granted, self.revoked = 0, False, False

@@ -22,7 +22,6 @@ class Process:
         self.now = 0  # in ms
         self.waits = True
         self.served = True
-        self.can_ask = True
         self.code: int | None = 0  # what the daemon answers; None: nothing
         self.said: list[tuple[int, str]] = []  # when (ms), and what
         self.asked: list[int] = []
@@ -45,7 +44,7 @@ class Process:
     def _advance(self) -> int | None:
         """One step; ms until the next, or None."""
         self.steps += 1
-        view = int(self.waits), int(self.served), int(self.can_ask)
+        view = int(self.waits), int(self.served)
         self.write("advance", self.now * MS, *view)
         assert self.filter.stdout is not None
         step, pause, word = self.filter.stdout.readline().split()
@@ -158,13 +157,6 @@ def test_another_daemon_is_not_blamed_for_the_silence_of_the_last_one(process: P
     process.write("forget", process.now * MS)
     process.run(60_000)
     assert [what for _, what in process.said] == ["silence"]
-
-
-def test_a_daemon_that_cannot_be_asked_is_not(process: Process) -> None:
-    process.can_ask = False
-    process.run(60_000)
-    assert (process.said, process.asked) == ([], [])
-    assert process.steps < 5
 
 
 def test_the_patience_begins_anew_with_the_daemon(process: Process) -> None:

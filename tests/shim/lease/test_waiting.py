@@ -140,7 +140,7 @@ say("hangs"); sys.stdin.readline()
             return
         first.append(connection)
         connection.send(daemon_messages.welcome(daemon_messages.Gang(1, False, {uuid: 64 << 20})))
-        connection.send(daemon_messages.grant(1, 10**9, False, {}))
+        connection.send(daemon_messages.grant(1, {}))
 
     with Door(short_dir / "door", serve) as door:
         process = program(door.path, hangs)
