@@ -163,11 +163,9 @@ class Contents:
         tenants, ended = reader.tenants(), reader.ended("written IS NULL")
         stepds, settings, epoch = reader.stepds(), reader.settings(), reader.epoch()
         for record in tenants:
-            # An older release leaves those there that it has closed.
-            is_open = record.closed is None
             if self._add_before(record):
                 continue
-            if not is_open or self.open.setdefault(record.job_id, record).run != record.run:
+            if self.open.setdefault(record.job_id, record).run != record.run:
                 self.end(record)
         for record in ended:
             self.ended.setdefault(record.run, record)

@@ -164,13 +164,13 @@ def _check_tables(db: sqlite3.Connection) -> None:
 
 
 def check(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the schema; 0: it is empty or has no version."""
+    """The version of the schema; 0: it is empty."""
     _check_pages(db, path)
     application = int(db.execute("PRAGMA application_id").fetchone()[0])
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
-    unversioned = application == 0 and version == 0 and (not tables or "tenants" in tables)
-    if application != APPLICATION_ID and not unversioned:
+    is_new = application == 0 and version == 0 and not tables
+    if application != APPLICATION_ID and not is_new:
         raise Foreign("another program's database")
     if version // MAJOR_STEP > VERSION // MAJOR_STEP:
         raise Refused(
@@ -180,7 +180,7 @@ def check(db: sqlite3.Connection, path: Path) -> int:
         )
     if tables:
         try:
-            db.execute("SELECT job_id, gang, closed, written FROM tenants LIMIT 0")
+            db.execute("SELECT job_id, gang FROM tenants LIMIT 0")
         except sqlite3.OperationalError as fault:
             if not LACKING.search(str(fault)):
                 raise

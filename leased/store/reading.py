@@ -43,7 +43,7 @@ class Reader:
         self.bad: list[Bad] = []
 
     def tenants(self) -> list[TenantRecord]:
-        """The tenants that are open, and those that an older release has closed."""
+        """The tenants that are open."""
         return list(self._good("tenants", "", (), self._tenant))
 
     def ended(self, where: str, *values: object) -> list[TenantRecord]:
@@ -67,8 +67,7 @@ class Reader:
     def _tenant(self, row: Row) -> TenantRecord:
         job_id = columns.whole(row, "job_id", 1, LAST_JOB)
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
-        totals = totals_of(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
-        record = record_of(row, usage, totals)
+        record = record_of(row, usage, totals_of(columns.parsed(row, "totals")))
         remembered = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
         who = self._good("parked", "WHERE job_id = ?", (job_id,), _parked_by)
         found = replace(record, remembered=next(remembered, None), parked_by=next(who, None))
@@ -104,7 +103,8 @@ def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -
     if lock not in LOCKS:
         raise ValueError(f"lock is {lock[:40]!r}")
     closed, settled = [
-        None if row[name] is None else columns.seconds(row, name) for name in ("closed", "written")
+        None if row.get(name) is None else columns.seconds(row, name)
+        for name in ("closed", "written")
     ]
     return TenantRecord(
         columns.whole(row, "job_id", 1, LAST_JOB),
@@ -117,8 +117,8 @@ def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -
         columns.seconds(row, "opened"),
         closed,
         settled,
-        name=columns.text(row, "name", NAME_LONGEST) if row.get("name") is not None else "",
-        start=columns.whole(row, "start", 0, MOST) if row.get("start") is not None else 0,
+        name=columns.text(row, "name", NAME_LONGEST),
+        start=columns.whole(row, "start", 0, MOST),
     )
 
 

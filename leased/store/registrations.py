@@ -173,7 +173,7 @@ def _parsed(said: Mapping[str, Any]) -> Registration:
     """ValueError, TypeError, KeyError: the file is damaged. What later releases add is ignored."""
     if columns.whole(said, "gpu_lease_job", 0, reading.MOST) != VERSION:
         raise ValueError(f"its version is {said['gpu_lease_job']}, not {VERSION}")
-    row = {**said, "gang": json.dumps(said["gang"]), "closed": None, "written": None}
+    row = {**said, "gang": json.dumps(said["gang"])}
     record = reading.record_of(row, {}, reading.totals_of(said["totals"]))
     stepds: Iterable[Any] = said["stepds"]
     job = {"job_id": record.job_id}

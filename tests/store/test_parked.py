@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from leased.store.store import Store
-from tests.store.test_store import WITHOUT_NAMES, tenant, used
+from tests.store.test_store import tenant, used
 
 
 def rows(path: Path) -> list[tuple[int, str]]:
@@ -67,22 +67,10 @@ def test_a_damaged_row_is_set_aside(tmp_path: Path) -> None:
     assert rows(path) == [(2, "limits.park_after")]
 
 
-def test_a_file_of_before_has_nobody_parked_and_is_read(tmp_path: Path) -> None:
+def test_what_is_left_of_a_run_that_is_not_there_is_not_the_next_ones(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     two_parked(path)
-    change(path, WITHOUT_NAMES + "DROP TABLE parked; PRAGMA user_version = 1003;")
-    store = Store(path)
-    assert parked(store) == {1: None, 2: None}
-    store.save({}, 6, parked={2: "user 0"})
-    store.close()
-    assert rows(path) == [(2, "user 0")]
-
-
-def test_going_back_to_a_release_before_and_forth(tmp_path: Path) -> None:
-    """A release with the schema 1003 leaves the version and the rows that it does not know."""
-    path = tmp_path / "usage.db"
-    two_parked(path)
-    change(path, "DELETE FROM tenants WHERE job_id = 1")  # it has ended there
+    change(path, "DELETE FROM tenants WHERE job_id = 1")
     store = Store(path)
     assert parked(store) == {2: "limits.park_after"}
     store.open_tenant(tenant(1))

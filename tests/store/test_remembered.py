@@ -11,7 +11,7 @@ import pytest
 
 from leased.core.policy import PolicyState
 from leased.store.store import Store
-from tests.store.test_store import WITHOUT_NAMES, tenant, used
+from tests.store.test_store import tenant, used
 
 FAIR = PolicyState("fair", '{"1": {"GPU-x": -5}}')
 
@@ -57,16 +57,3 @@ def test_damaged_states_are_left_out_with_one_warning(
     store.save({}, 6, {1: FAIR})
     assert rows(path) == [(1, *FAIR)]
     store.close()
-
-
-def test_a_file_of_before_has_none_and_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "usage.db"
-    two_open(path).close()
-    with sqlite3.connect(path) as db:
-        db.executescript(WITHOUT_NAMES + "DROP TABLE remembered; PRAGMA user_version = 1002;")
-    store = Store(path)
-    assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
-    store.save({}, 6, {2: FAIR})
-    store.close()
-    assert rows(path) == [(2, *FAIR)]
-    assert not list(tmp_path.glob("*.damaged*"))

@@ -1,4 +1,4 @@
-"""The store tells the runs of a job apart: requeued jobs, restarts, and files of other releases."""
+"""The store tells the runs of a job apart: requeued jobs, and restarts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,8 @@ from leased.store.store import Store
 from tests.conftest import OpenStore
 from tests.store.test_store import UUID, tenant, used
 
-# What 0.1.0 wrote and read: its statements, word for word.
-OLD_TENANTS = (
-    "SELECT job_id, uid, gang, options, lock, opened, closed, written "
-    "FROM tenants WHERE closed IS NULL OR written IS NULL"
-)
-OLD_PUT = (
-    "INSERT OR REPLACE INTO tenants (job_id, uid, gang, options, lock, opened, closed, written) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
-OLD_PUT_USAGE = "INSERT INTO usage (job_id, uuid, usage) VALUES (?, ?, ?)"
+# Fields of a record that stand in tables of their own, or are not of every record.
+OF_OTHER_TABLES = {"usage", "totals", "remembered", "parked_by", "steps", "closed", "settled"}
 
 
 @pytest.fixture
@@ -153,71 +145,6 @@ def test_everything_of_a_record_is_kept(db: Store, reopened: Reopen) -> None:
     )
 
 
-# -- other releases ------------------------------------------------------------
-
-
-def of_0_1_0(path: Path) -> None:
-    """A file as 0.1.0 leaves it: one tenant runs, one has ended, one is in the accounting."""
-    with sqlite3.connect(path) as db:
-        for version in (1000, 1001):
-            db.executescript(schema.MIGRATIONS[version])
-        for row in (
-            (7, 1000, '["GPU-x"]', "tq:5", "auto", 10.0, None, None),
-            (8, 1000, '["GPU-x"]', "", "on", 11.0, 12.0, None),
-            (9, 1000, '["GPU-x"]', "", "off", 12.0, 13.0, 14.0),
-        ):
-            db.execute(OLD_PUT, row)
-            db.execute(OLD_PUT_USAGE, (row[0], "GPU-x", f'{{"lease_ns": {row[0]}}}'))
-        db.execute("INSERT INTO epochs VALUES (1, 99)")
-        db.execute("INSERT INTO settings VALUES ('*', 'lock', 'on')")
-        db.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
-        db.execute("PRAGMA user_version=1001")
-    db.close()
-
-
-def test_a_file_of_0_1_0_is_taken_over(path: Path) -> None:
-    of_0_1_0(path)
-    for _ in range(2):
-        db = Store(path)
-        (running,) = db.open_tenants()
-        assert (running.job_id, running.opened, running.totals) == (7, 10.0, {})
-        assert running.usage == {"GPU-x": Usage(lease_ns=7)}
-        assert [(r.run, r.closed, r.lock) for r in db.unsettled()] == [((8, 11.0), 12.0, "on")]
-        (written,) = db.find(9)
-        assert (written.settled, written.usage) == (14.0, {"GPU-x": Usage(lease_ns=9)})
-        assert (db.epoch(), db.settings()) == (99, {("*", "lock"): "on"})
-        db.save({}, 100)
-        db.save({}, 99)
-        db.close()
-    with sqlite3.connect(path) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-    raw.close()
-
-
-def test_going_back_to_0_1_0_and_forth_loses_nothing(path: Path) -> None:
-    assert schema.VERSION // schema.MAJOR_STEP == 1, "0.1.0 opens what is of major 1"
-    db = Store(path)
-    db.open_tenant(tenant(7))
-    db.close_tenant(7, used(5))
-    db.open_tenant(tenant(7))
-    db.open_tenant(tenant(8))
-    db.save({7: used(6), 8: used(7)}, 5)
-    db.close()
-    with sqlite3.connect(path) as raw:  # 0.1.0: it reads its rows, and closes both jobs
-        rows = raw.execute(OLD_TENANTS).fetchall()
-        assert [(row[0], row[6]) for row in rows] == [(7, None), (8, None)]
-        for row in rows:
-            raw.execute(OLD_PUT, (*row[:6], 2e9, None))
-            raw.execute("DELETE FROM usage WHERE job_id = ?", row[:1])
-            raw.execute(OLD_PUT_USAGE, (row[0], UUID, '{"lease_ns": 9}'))
-    raw.close()
-    db = Store(path)
-    assert db.open_tenants() == []
-    assert sorted(lease_ns(db.unsettled())) == [5, 9, 9]
-    assert len({record.run for record in db.unsettled()}) == 3
-    db.close()
-
-
 @contextlib.contextmanager
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The database can neither be written nor read."""
@@ -285,6 +212,6 @@ def test_usage_on_a_disk_that_can_be_read_later_is_not_lost(
 
 def test_fields_of_a_record_are_those_of_the_tables() -> None:
     names = {field.name for field in dataclasses.fields(TenantRecord)}
-    for table, also in (("tenants", {"totals"}), ("ended", {"usage"})):
+    for table in ("tenants", "ended"):
         columns = {c.replace("written", "settled") for c in schema.TABLES[table].split(", ")}
-        assert columns | {"usage", "totals", "remembered", "parked_by", "steps"} == names | also
+        assert columns | OF_OTHER_TABLES == names

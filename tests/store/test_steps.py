@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from leased.store import contents, schema, store
+from leased.store import contents, store
 from leased.store.store import Store
 from leased.usage.step_usage import OTHERS, StepUsage
-from tests.store.test_store import WITHOUT_NAMES, tenant, used
+from tests.store.test_store import tenant, used
 
 
 def step(ns: int, since: float = 10.0) -> StepUsage:
@@ -59,22 +59,6 @@ def test_each_run_of_a_job_has_its_own(tmp_path: Path) -> None:
         kept.close_tenant(7, used(ns))
     assert [run.steps["0"].lease_ns for run in kept.runs(7)] == [3, 4]
     kept.close()
-
-
-def test_a_file_of_a_release_without_them_gets_their_table(tmp_path: Path) -> None:
-    path = tmp_path / "usage.db"
-    before = Store(path)
-    before.open_tenant(tenant(7))
-    before.save({7: used(5)}, 5)
-    before.close()
-    change(path, WITHOUT_NAMES + "DROP TABLE steps; PRAGMA user_version=1004;")
-    after = Store(path)
-    assert [(r.job_id, r.usage, r.steps) for r in after.open_tenants()] == [(7, used(5), {})]
-    after.save({}, 6, steps={7: {"0": step(1)}})
-    after.close()
-    assert rows(path) == [(7, "0")]
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
 
 
 def test_only_damaged_rows_are_set_aside(tmp_path: Path) -> None:

@@ -28,30 +28,6 @@ from tests.slurm.processes import StartError, wait_until
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 REGISTER = {"op": "register", "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]}
-# The tables of files that were written before they had a version.
-UNVERSIONED = """
-CREATE TABLE tenants (
-    job_id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, gang TEXT NOT NULL, options TEXT NOT NULL,
-    lock TEXT NOT NULL, opened REAL NOT NULL, closed REAL, written REAL
-);
-CREATE TABLE usage (
-    job_id INTEGER NOT NULL, uuid TEXT NOT NULL, usage TEXT NOT NULL, PRIMARY KEY (job_id, uuid)
-);
-CREATE TABLE stepds (pid INTEGER PRIMARY KEY, start INTEGER NOT NULL, job_id INTEGER NOT NULL);
-CREATE TABLE epochs (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL);
-INSERT INTO tenants VALUES (7, 1000, '["GPU-x"]', 'tq:5', 'auto', 1.0, NULL, NULL);
-INSERT INTO tenants VALUES (8, 1000, '["GPU-x"]', '', 'on', 1.0, 2.0, NULL);
-INSERT INTO usage VALUES (8, 'GPU-x', '{"lease_ns": 5, "of_a_later_release": 1}');
-INSERT INTO stepds VALUES (12, 34, 7);
-INSERT INTO epochs VALUES (1, 99);
-"""
-
-# A file as releases before 1006 had it.
-WITHOUT_NAMES = "DROP INDEX ended_name;" + "".join(
-    f"ALTER TABLE {table} DROP COLUMN {column};"
-    for table in ("tenants", "ended")
-    for column in ("name", "start")
-)
 
 
 def tenant(job_id: int) -> TenantRecord:
@@ -295,24 +271,25 @@ def test_file_that_is_damaged_meanwhile_is_replaced(
     assert again.settings() == {("*", "lock"): "on"}
 
 
-def test_file_of_before_versions_is_taken_over(tmp_path: Path, open_store: OpenStore) -> None:
+def test_file_of_a_release_before_comes_to_the_schema_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
+) -> None:
     path = tmp_path / "usage.db"
+    before = open_store(path)
+    before.open_tenant(tenant(7))
+    before.save({7: used(5)}, 99)
+    before.close()
+    added = "ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';"
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION + 1, added)
+    for _ in range(2):  # once is enough
+        store = open_store(path)
+        assert [(t.job_id, t.usage) for t in store.open_tenants()] == [(7, used(5))]
+        assert store.epoch() == 99
+        store.close()
     with sqlite3.connect(path) as db:
-        db.executescript(UNVERSIONED)
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION + 1,)
+        assert db.execute("SELECT class FROM tenants").fetchall() == [("x",)]
     db.close()
-    store = open_store(path)
-    assert [t.job_id for t in store.open_tenants()] == [7]
-    assert store.unsettled()[0].usage == {"GPU-x": Usage(lease_ns=5)}
-    assert store.stepds() == {12: (ProcessId(12, 34), 7)}
-    assert store.epoch() == 99
-    store.put_setting("*", "lock", "on")
-    store.close()
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-        assert db.execute("SELECT job_id FROM tenants").fetchall() == [(7,)]
-        assert db.execute("SELECT job_id FROM ended").fetchall() == [(8,)]
-    db.close()
-    assert open_store(path).settings() == {("*", "lock"): "on"}
 
 
 def of_version(path: Path, version: int, also: str = "") -> None:
