@@ -124,7 +124,10 @@ end
 local function fits_together(given)
 	local request, limit = part(given.request or "0"), part(given.limit or "1")
 	local has_share = request > 0 or limit < 1
-	return (limit >= 1 or request <= limit) and not (has_share and given.lock == "off")
+	local has_class = (given.class or "none") ~= "none"
+	return (limit >= 1 or request <= limit)
+		and not ((has_share or has_class) and given.lock == "off")
+		and not (has_share and has_class)
 end
 
 local function one_of(...)
@@ -149,6 +152,7 @@ M.keys = {
 	affinity = is_label,
 	["anti-affinity"] = is_label,
 	exclusion = is_label,
+	class = one_of("online", "offline", "none"),
 }
 
 -- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.

@@ -39,7 +39,7 @@ class Allocation(NamedTuple):
     """job: the job as squeue shows it. start: when this run of it began, by slurmctld's clock, in
     seconds since 1970. nodes: how many the job has. gpus: the GPUs of which it has shards, as
     indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
-    component of a heterogeneous job.
+    component of a heterogeneous job. partition, qos, account: "": it has none.
     """
 
     nodes: int
@@ -49,6 +49,9 @@ class Allocation(NamedTuple):
     component: bool = False
     job: str = ""
     start: int = 0
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
 
 
 def indices(text: str) -> list[int]:
@@ -83,9 +86,10 @@ def parse(text: str) -> Allocation:
                 whole += int(count)
         nodes, component = int(fields["nodes"]), fields["component"] == "1"
         job, start = fields["job"], int(fields["start"])
+        owner = fields["partition"], fields["qos"], fields["account"]
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
-    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component, job, start)
+    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component, job, start, *owner)
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:

@@ -3,12 +3,15 @@
  *
  * It is a program of its own, because libslurm may wait for any time for a slurmctld that does not
  * answer, and may end the process that it runs in. It prints fields of slurmctld's, and no text
- * that a user has chosen, one on each line:
+ * that a user has made up, one on each line:
  *
  *   job 7|7_3|12+1    the job as squeue shows it
  *   start SECONDS     when this run of it began, by slurmctld's clock, since 1970
  *   nodes N           how many nodes the job has
  *   component 0|1     1: the job is a component of a heterogeneous job
+ *   partition TEXT    in which the job runs, its QOS and its account; nothing: it has none
+ *   qos TEXT
+ *   account TEXT
  *   gres TEXT         the GRES on the job's first node, as `scontrol show job -d` prints it
  *
  * Exit status: 0; 3: there is no such job; 1: standard error says why there is no answer.
@@ -23,6 +26,11 @@
 
 #define NO_SUCH_JOB 3
 
+static const char *text_of(const char *text)
+{
+	return text ? text : "";
+}
+
 static int print(const job_info_t *job)
 {
 	const char *gres = job->gres_detail_cnt ? job->gres_detail_str[0] : NULL;
@@ -33,8 +41,10 @@ static int print(const job_info_t *job)
 		printf("job %u+%u\n", job->het_job_id, job->het_job_offset);
 	else
 		printf("job %u\n", job->job_id);
-	printf("start %lld\nnodes %u\ncomponent %d\ngres %s\n", (long long)job->start_time,
-	       job->num_nodes, job->het_job_id != 0, gres ? gres : "");
+	printf("start %lld\nnodes %u\ncomponent %d\n", (long long)job->start_time, job->num_nodes,
+	       job->het_job_id != 0);
+	printf("partition %s\nqos %s\naccount %s\ngres %s\n", text_of(job->partition),
+	       text_of(job->qos), text_of(job->account), text_of(gres));
 	return fflush(stdout) ? 1 : 0;
 }
 

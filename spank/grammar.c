@@ -74,7 +74,17 @@ static int check_share(const struct gl_options *options, struct fault fault)
 {
 	bool requests = (options->given & GL_KEY_REQUEST) && options->request > 0;
 	bool limited = (options->given & GL_KEY_LIMIT) && options->limit < 1;
+	bool classed = (options->given & GL_KEY_CLASS) && options->job_class != GL_CLASS_NONE;
 
+	if (classed && (requests || limited))
+		return refuse(fault,
+		              "a job with a class has no share of the GPU's time; leave %s out, or "
+		              "class",
+		              requests ? "request" : "limit");
+	if (classed && (options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
+		return refuse(fault,
+		              "a job with a class heeds the lock where memory does not fit; leave "
+		              "lock:off out, or class");
 	if (requests && limited && options->request > options->limit)
 		return refuse(fault,
 		              "request:%g is above limit:%g; a job cannot have more than its limit",

@@ -29,6 +29,8 @@ enum gl_lock { GL_LOCK_ON = 1, GL_LOCK_OFF = 2, GL_LOCK_AUTO = 3 };
 
 enum gl_memory_kind { GL_MEMORY_MANAGED = 1, GL_MEMORY_SWAP = 2, GL_MEMORY_AUTO = 3 };
 
+enum gl_class { GL_CLASS_ONLINE = 1, GL_CLASS_OFFLINE = 2, GL_CLASS_NONE = 3 };
+
 struct gl_options {
 	uint32_t given;      /* the keys in the text: bits of enum gl_option_key */
 	uint32_t lock;       /* enum gl_lock */
@@ -42,6 +44,7 @@ struct gl_options {
 	char affinity[GL_LABEL_TEXT]; /* labels: which jobs may be on its GPU; "": none */
 	char anti_affinity[GL_LABEL_TEXT];
 	char exclusion[GL_LABEL_TEXT];
+	uint32_t job_class; /* enum gl_class */
 };
 
 /* Parses a text, in which each key may stand once. Returns 0, or -1 after storing a sentence with

@@ -98,3 +98,10 @@ bool format_exclusion(const struct gl_options *options, struct writer *to)
 {
 	return format_label(to, "exclusion", options->exclusion);
 }
+
+bool format_class(const struct gl_options *options, struct writer *to)
+{
+	static const char *const words[] = {"", "online", "offline", "none"};
+
+	return append(to, "class:%s,", words[options->job_class & 3]);
+}

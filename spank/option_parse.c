@@ -249,3 +249,20 @@ int parse_exclusion(const char *value, struct gl_options *out, struct fault faul
 {
 	return read_label("exclusion", value, out->exclusion, fault);
 }
+
+int parse_class(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "online"))
+		out->job_class = GL_CLASS_ONLINE;
+	else if (!strcmp(value, "offline"))
+		out->job_class = GL_CLASS_OFFLINE;
+	else if (!strcmp(value, "none"))
+		out->job_class = GL_CLASS_NONE;
+	else
+		return refuse(
+		    fault, "class:%s is not known; write class:online, class:offline or class:none",
+		    shown(value, strlen(value), text));
+	return 0;
+}

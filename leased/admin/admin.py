@@ -77,7 +77,7 @@ class Admin:
         self.shows = Status(self.leases, self.settings, self.store)
         self.shows.cluster = self.cluster.status
         self.stepds = Stepds(self.store)
-        gangs = Gangs(self.leases, self.renumber)
+        gangs = Gangs(self.leases, self.renumber, lambda: self.config.classes.online_memory)
         self.registration = Registration(
             *(self.leases, self.store, self.stepds, self.cluster, gangs),
             *(lambda: self.config, self.settings.limits, self.job_ended),

@@ -9,20 +9,28 @@ from _gpulease import lib
 
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_ints
-from leased.config.options import Resolved
+from leased.config.options import ONLINE, Resolved, parse_amount
 from leased.gpus.devices import Gpu, visible
 from leased.leasing.leases import Leases
 
+ALL = "100%"
 GPUS = 4096  # no index is above this
 MOST = int(lib.GL_MAX_DEVICES)  # of a gang: so many have room in a message of a process
 
 
 class Gangs:
-    """The gangs of steps. renumber: learns Slurm's indices of the GPUs; Refused: it cannot."""
+    """The gangs of steps. renumber: learns Slurm's indices of the GPUs; Refused: it cannot.
+    online_memory: how much of a GPU an online job may have, as text."""
 
-    def __init__(self, leases: Leases, renumber: Callable[[], None]):
+    def __init__(
+        self,
+        leases: Leases,
+        renumber: Callable[[], None],
+        online_memory: Callable[[], str] = lambda: ALL,
+    ):
         self.leases = leases
         self.renumber = renumber
+        self.online_memory = online_memory
 
     def of(self, request: Request) -> list[Gpu]:
         """The GPUs of a step. Refused: it has none that can be shared."""
@@ -79,4 +87,7 @@ class Gangs:
     def _total(self, gpu: Gpu, given: Resolved) -> int:
         beside = len(self.leases.tenants.sharing(gpu.uuid))
         overhead = self.leases.gpus.overheads[gpu.uuid]
-        return given.visible_of(visible(gpu, overhead, beside + 1))
+        most = visible(gpu, overhead, beside + 1)
+        if given.job_class == ONLINE:
+            most = min(most, max(1, parse_amount(self.online_memory(), gpu.memory)))
+        return given.visible_of(most)

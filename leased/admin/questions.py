@@ -155,6 +155,7 @@ class Questions:
             "lock": state.lock,
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
+            "job_class": tenant.given.job_class,
             "share": share_details.of_tenant(self.leases, tenant),
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if waits else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leased.admin import host_memory, label_check, option_notes, share_left
+from leased.admin import host_memory, job_class, label_check, option_notes, share_left
 from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
@@ -15,6 +15,7 @@ from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_job, get_text
 from leased.config import options
 from leased.config.config import Config
+from leased.config.job_sets import Owner
 from leased.config.options import Options, Resolved
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
@@ -176,6 +177,8 @@ class Registration:
         given = limits.with_quantum(Resolved.of(said, self.config().defaults), said)
         limits.check(given)
         uid = get_int(request, "uid", 0, LAST_UID)
+        owner = Owner(uid, *(get_text(request, name) for name in ("partition", "qos", "account")))
+        given = job_class.resolve(given, said, owner, self.config().classes)
         job = str(get_job({"job": str(job_id)} | request, "job"))
         if given.memory == "auto":
             tenant = self._with(job_id, uid, replace(given, memory="swap"), gang, job)

@@ -132,6 +132,7 @@ class Device(TypedDict):
     quantum_s: float | None
     policy: str
     requested: NotRequired[float]  # the part of its time that jobs request together
+    online_slowdown: NotRequired[float | None]  # as measured of online jobs; None: not known
     mode: str
     why: str
     fault: str | None
@@ -220,6 +221,7 @@ class Tenant(TypedDict):
     memory: str
     memory_why: str | None
     quantum_s: float
+    job_class: NotRequired[str]  # online, offline or none
     share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     copies_bytes: int
     ahead_bytes: NotRequired[int]  # 0 of older daemons

@@ -60,6 +60,7 @@ class OwnJob(TypedDict):
     lock: str
     memory: str
     quantum_s: float
+    job_class: NotRequired[str]  # online, offline or none
     share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     clients: int
     reason: Reason | None

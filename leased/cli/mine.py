@@ -12,7 +12,7 @@ from leased.api import own_job_answers as answers
 from leased.api.client import Answer, ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count, size
-from leased.cli import show_shares
+from leased.cli import show_classes, show_shares
 from leased.config import config
 
 PRELOAD = "LD_PRELOAD"
@@ -119,9 +119,10 @@ def _state(job: answers.OwnJob) -> str:
         "idle": "does not use its GPU now",
         "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its GPU",
     }
+    of_class = show_classes.option(job.get("job_class"))
     return (
         f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
-        f"tq:{job['quantum_s']:g}, {count(job['clients'], 'process')})"
+        f"tq:{job['quantum_s']:g}{of_class}, {count(job['clients'], 'process')})"
     )
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import count, jobs, size
-from leased.cli import screen, show_channels, show_memory, show_shares, show_usage
+from leased.cli import screen, show_channels, show_classes, show_memory, show_shares, show_usage
 from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.screen import View, duration
@@ -146,7 +146,7 @@ def notes(answer: Status) -> list[Text]:
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
-    words += [*show_shares.lines(answer), *show_channels.lines(answer)]
+    words += show_shares.lines(answer) + show_classes.lines(answer) + show_channels.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 

@@ -11,6 +11,7 @@ from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import config_values as values
 from leased.config import keys, options
+from leased.config.job_sets import JobSet
 from leased.config.listen_address import ListenAddress
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
@@ -36,6 +37,17 @@ class DeviceConfig:
     reserve: str = keys.default("device.reserve")
     link_gib_s: float = keys.default("device.link_gib_s")
     policy: str = keys.default("device.policy")
+
+
+@dataclass(frozen=True)
+class ClassesConfig:
+    """[classes]. online_memory stays text, since the device's size is only known later."""
+
+    online: JobSet = keys.default("classes.online")
+    offline: JobSet = keys.default("classes.offline")
+    may_online: JobSet = keys.default("classes.may_online")
+    online_memory: str = keys.default("classes.online_memory")
+    controller: str = keys.default("classes.controller")
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,8 @@ class Config:
     lock_off: bool = keys.default("limits.lock_off")
     oversub: bool = keys.default("limits.oversub")
     exclusion: bool = keys.default("limits.exclusion")
+    online_slowdown: float = keys.default("limits.online_slowdown")
+    classes: ClassesConfig = ClassesConfig()
     device: DeviceConfig = DeviceConfig()
     devices: dict[str, DeviceConfig] = field(default_factory=dict)
     strays: StraysConfig = StraysConfig()
@@ -175,11 +189,18 @@ def from_dict(raw: dict[str, Any]) -> Config:
         said = fields["defaults"]
         fields |= {"defaults": said.over(options.PLAIN), "memory_chosen": said.memory is not None}
     device, devices = _devices(raw)
+    classes = ClassesConfig(**_fields(_table(raw, "classes"), "classes"))
     strays = StraysConfig(**_fields(_table(raw, "strays"), "strays"))
     metrics = MetricsConfig(**_fields(_table(raw, "metrics"), "metrics"))
     placer = PlacerConfig(**_fields(_table(raw, "placer"), "placer"))
     return Config(
-        **fields, device=device, devices=devices, strays=strays, metrics=metrics, placer=placer
+        **fields,
+        classes=classes,
+        device=device,
+        devices=devices,
+        strays=strays,
+        metrics=metrics,
+        placer=placer,
     )
 
 

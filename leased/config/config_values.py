@@ -18,6 +18,7 @@ SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
 SLOWEST_RATE, FASTEST_RATE = 0.1, 1000.0
 SHORTEST_HOLD_S, LONGEST_HOLD_S = 10, 3600
+LEAST_SLOWDOWN = 0.01
 MOST_SERIES = 1_000_000
 MOST_WAITING = 256
 LAST_UID = 2**32 - 2  # the one above stands for no user
@@ -157,6 +158,14 @@ def part(value: float, where: str) -> float:
     """A part of something."""
     if not 0 <= value <= 1:  # NaN neither
         raise Refused(f"{where} = {shown(value)} is out of bounds", "write a number, 0 to 1")
+    return float(value)
+
+
+def slowdown(value: float, where: str) -> float:
+    """By how much something may take longer."""
+    if not LEAST_SLOWDOWN <= value <= 1:  # NaN neither
+        words = f"{where} = {shown(value)} is out of bounds"
+        raise Refused(words, f"write a number, {LEAST_SLOWDOWN:g} to 1")
     return float(value)
 
 

@@ -19,6 +19,9 @@ SECTIONS = {
     "defaults": "For jobs with a shard and no --gpu-share, and for keys that --gpu-share leaves "
     "out.",
     "limits": "What users may ask for, and what happens to jobs that do not give a GPU back.",
+    "classes": "Which jobs are services, which go first on a GPU (class:online), and which take "
+    "what those leave (class:offline): docs/classes.md. A set of jobs is a list of partition:NAME, "
+    "qos:NAME, account:NAME, user:NAME and all.",
     "device": 'All devices. A table [device.0] or [device."GPU-..."] has the same keys for one.',
     "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
     "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads these keys "
@@ -29,8 +32,8 @@ SECTIONS = {
 
 
 # Our own defaults of the options. Keys for which it matters that the site chose them are left out.
-_LABELS = dict.fromkeys(("affinity", "anti_affinity", "exclusion"))  # none by default
-_OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_LABELS).text()
+_NONE = dict.fromkeys(("affinity", "anti_affinity", "exclusion", "job_class"))  # none by default
+_OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_NONE).text()
 
 KEYS = (
     key(
@@ -224,6 +227,35 @@ KEYS = (
         kinds.SWITCH,
         False,
         "Whether users may choose exclusion:LABEL, which keeps everybody else's jobs off a GPU.",
+    ),
+    key(
+        "limits.online_slowdown",
+        kinds.SLOWDOWN,
+        0.05,
+        "By how much the work of online jobs may take longer than alone, for the sake of offline "
+        "jobs beside them.",
+    ),
+    key("classes.online", kinds.JOBS, [], "Jobs that are online if they do not say their class."),
+    key("classes.offline", kinds.JOBS, [], "The same for offline."),
+    key(
+        "classes.may_online",
+        kinds.JOBS,
+        [],
+        "Jobs that may say class:online, beside those of classes.online. Everybody may say "
+        "class:offline and class:none.",
+    ),
+    key(
+        "classes.online_memory",
+        kinds.SOME,
+        "100%",
+        "How much of a GPU's memory an online job may have at most.",
+    ),
+    key(
+        "classes.controller",
+        kinds.word(kinds.CONTROLLERS),
+        "feedback",
+        'How the time of offline jobs is cut: "feedback" by how long the work of online jobs '
+        'takes, "pid" by the GPU\'s load, "slices" not at all.',
     ),
     key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
     key(

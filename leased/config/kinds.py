@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.config import config_values as values
-from leased.config import listen_address, options
+from leased.config import job_sets, listen_address, options
 from leased.policy import names as policy_names
 
 AUTO = "auto"
@@ -16,6 +16,7 @@ NEVER = "never"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
 SWAP_FULL = REQUEST_FULL = ("refuse", "wait")
+CONTROLLERS = ("feedback", "pid", "slices")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
@@ -104,6 +105,8 @@ PUT_OFF = Kind(
     f"{A_TIME}, {values.SHORTEST_HOLD_S}s to {values.LONGEST_HOLD_S // 60}m",
     values.put_off_ns,
 )
+SLOWDOWN = Kind(float, "a number, 0.01 to 1", values.slowdown)
+JOBS = Kind(list, 'a list such as ["partition:serve", "user:alice"]', job_sets.read)
 PART = Kind(float, "a number, 0 to 1", values.part)
 WAITING = Kind(int, f"a whole number, 0 to {values.MOST_WAITING}", values.waiting)
 LISTEN = Kind(

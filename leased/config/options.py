@@ -18,6 +18,8 @@ SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
 LONGEST_TEXT = lib.GL_OPTIONS_TEXT
 LOCKS = {1: "on", 2: "off", 3: "auto"}
 MEMORY = {1: "managed", 2: "swap", 3: "auto"}
+ONLINE, OFFLINE, NONE = "online", "offline", "none"  # classes
+CLASSES = {1: ONLINE, 2: OFFLINE, 3: NONE}
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ def _write_limit(options: Options, out: Any) -> None:
     out.limit = options.limit
 
 
+def _write_class(options: Options, out: Any) -> None:
+    out.job_class = _number_of(options.job_class, CLASSES)
+
+
 def _label(name: str) -> Key:
     """A key whose value is a label; "": none."""
 
@@ -101,6 +107,7 @@ KEYS = {
     "affinity": _label("affinity"),
     "anti-affinity": _label("anti_affinity"),
     "exclusion": _label("exclusion"),
+    "class": Key(("job_class",), lambda out: (CLASSES[out.job_class],), _write_class),
 }
 
 
@@ -124,6 +131,7 @@ class Options:
     affinity: str | None = None
     anti_affinity: str | None = None
     exclusion: str | None = None
+    job_class: str | None = None
 
     def over(self, base: Options) -> Options:
         """These options, with the keys that they leave out taken from `base`."""
@@ -156,6 +164,7 @@ PLAIN = Options(
     affinity="",
     anti_affinity="",
     exclusion="",
+    job_class=NONE,
 )
 SHARE_QUANTUM_NS = 100_000_000  # of a job with a share that names none
 
@@ -165,7 +174,7 @@ class Resolved:
     """What a job was given: each key has a value, which stays the same while the job runs.
 
     Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
-    affinity, anti_affinity, exclusion: labels; "": none.
+    affinity, anti_affinity, exclusion: labels; "": none. job_class: online, offline or none.
     """
 
     quantum_ns: int
@@ -179,6 +188,7 @@ class Resolved:
     affinity: str
     anti_affinity: str
     exclusion: str
+    job_class: str
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:

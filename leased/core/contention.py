@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from leased.core import classes
 from leased.core.actions import Contend, Expect
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
@@ -9,6 +12,7 @@ from leased.core.rules import Rules
 from leased.core.short_turns import PATIENCE_NS
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, FREE, Lease, Tenant
+from leased.memory.share import Place
 
 IDLE_FLOOR_NS = 2_000_000
 
@@ -57,7 +61,17 @@ class Contention:
         else:
             each = (device.first_against(holder) for device in holder.devices)
             found = min([entry for entry in each if entry is not None], default=None)
+        if found and holder.online and found[1].offline:
+            found = min(self._others_against(holder), default=found)
         return found[1] if found else None
+
+    @staticmethod
+    def _others_against(holder: Tenant) -> Iterator[tuple[Place, Tenant]]:
+        """Those in the line that this online holder is in the way of and that are not offline."""
+        for device in holder.devices:
+            for place, waiter in device.line:
+                if not waiter.offline and ALONE in (holder.heeds, waiter.heeds):
+                    yield place, waiter
 
     def _tell_again(self, holder: Tenant, lease: Lease, waiter: Tenant, moved: int) -> None:
         """The holder knows that it is contended, for a limit or for another waiter perhaps, or for
@@ -69,9 +83,9 @@ class Contention:
         may_cost_less = lease.cost_ns and (other or waiter.mask & moved)
         if may_cost_less and self.rules.costs_less(waiter, lease.cost_ns / 2):
             self._contend_anew(holder, waiter, lease.until)
-        elif other and lease.until == FOREVER:  # who fills a gap has all of it
-            lease.waiter = waiter.id
-            self.quanta.plan_end(holder, lease)
+        elif other and (lease.until == FOREVER or classes.at_once(holder, waiter)):
+            lease.waiter = waiter.id  # else it fills a gap, and has all of it
+            self._plan_end(holder, lease)
 
     def hurry(self, waiter: Tenant) -> None:
         """This waiter hurries now, so the holders in its way go at once. (It may be the one for
@@ -114,6 +128,7 @@ class Contention:
         if waiter:
             policy = self.rules.policies.of(holder)
             patience = policy.patience(self.rules, holder, waiter, cost)
+            patience = classes.patience(holder, waiter, patience)
         if lease.short:
             patience = max(patience, PATIENCE_NS)
         lease.contended, lease.cost_ns, lease.until = True, cost, until
@@ -124,6 +139,10 @@ class Contention:
             lease.paid_ns = min(holder.debt_ns, self.quanta.quantum(holder, lease) // 2)
             holder.debt_ns -= lease.paid_ns
         self.effects.contend(Contend(holder.id, lease.epoch, max(patience, IDLE_FLOOR_NS)))
+        self._plan_end(holder, lease)
+
+    def _plan_end(self, holder: Tenant, lease: Lease) -> None:
+        """It may be at once."""
         self.quanta.plan_end(holder, lease)
         if lease.due is not None and lease.due <= self.rules.now:
             self.stages.revoke(holder)

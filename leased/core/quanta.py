@@ -62,8 +62,9 @@ class Quanta:
     def plan_end(self, holder: Tenant, lease: Lease) -> None:
         """A contended lease ends with its quantum, however much of it is over, or sooner where
         its memory does not come back."""
-        end = lease.since + self.quantum(holder, lease) - lease.paid_ns
-        if lease.restoring:
+        quantum = self.quantum(holder, lease)
+        end = lease.since + quantum - lease.paid_ns
+        if lease.restoring and quantum:
             end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
         self.set_due(holder, lease, min(max(end, self.rules.now), lease.until))
 

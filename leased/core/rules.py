@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from leased.core import classes
 from leased.core.charges import Charges
 from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
@@ -259,13 +260,16 @@ class Rules:
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
         """How long it may hold its gang while somebody waits whose handoff takes so long. The
         handoff to itself must have been worth it too. What both have had must be charged."""
+        of_class = classes.quantum(tenant, waiter) if waiter is not None else None
+        if of_class is not None:
+            return of_class
         policy, lease = self.policies.of(tenant), tenant.lease
         if lease is not None and lease.moves_ns > handoff_ns:
             handoff_ns = lease.moves_ns
         floor = self.floor_ns(handoff_ns)
         if lease is not None and lease.short:
             return min(SHORT_NS, max(self.asked_ns(tenant), floor))
-        if waiter is not None and waiter.hurries:
+        if waiter is not None and waiter.hurries and not tenant.online:
             return BACKFILL_NS
         if waiter is not None and policy.preempts(self, waiter, tenant):
             return max(BACKFILL_NS, floor)

@@ -85,11 +85,12 @@ class Stages:
     # -- side by side --------------------------------------------------------------
 
     def separate(self, device: Device) -> None:
-        """Holders that may no longer run side by side: the first stays, the others go."""
+        """Holders that may no longer run side by side: an online one stays, else the first; the
+        others go."""
         held = [t for t in device.holders.values() if t.heeds and t.lease and not t.lease.revoked]
         if not device.clock.alone or len(held) < 2:  # or nobody has it alone
             return
-        there = sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
+        there = sorted(held, key=lambda t: (not t.online, t.lease.epoch if t.lease else 0))
         stays = there[0]
         all_share = self.rules.can_share(stays)
         for tenant in there[1:]:

@@ -100,6 +100,8 @@ class Tenant:
     request: float = 0.0
     limit: float = 1.0
     job: str = ""  # as squeue shows it
+    online: bool = False  # of that class, see classes.py
+    offline: bool = False
     devices: tuple[Device, ...] = ()
     mask: int = 0
     heeds: int = ALONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from leased.core import classes
 from leased.core.departures import Departures
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
@@ -204,6 +205,8 @@ def tenant_of(event: Opened) -> Tenant:
     return Tenant(
         *(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps),
         request=event.request,
+        online=event.job_class == classes.ONLINE,
+        offline=event.job_class == classes.OFFLINE,
         limit=event.limit,
         job=event.job,
     )

@@ -15,6 +15,7 @@ class Opened:
 
     request, limit: the parts of its devices' time that it is to have at least and may have at most.
     job: as squeue shows it, for whoever reads a record; it decides nothing.
+    job_class: online, offline or none; see leased/core/classes.py.
     """
 
     tenant: int
@@ -25,6 +26,7 @@ class Opened:
     request: float = 0.0
     limit: float = 1.0
     job: str = ""
+    job_class: str = "none"
 
 
 @dataclass(frozen=True)

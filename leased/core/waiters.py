@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+from leased.core import classes
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.memory import Memory
@@ -146,8 +147,8 @@ class Waiters:
         mixed = tenant.mask & self.rules.mixed_mask
         usual = (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
         if tenant.hurries or tenant.kept:
-            return self.short_turns.place(tenant, usual)
-        return usual
+            usual = self.short_turns.place(tenant, usual)
+        return classes.place(tenant, usual)
 
     # -- the line ---------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from leased.classes.pulse import Work
 from leased.connections.limits import credible
 from leased.core.arbiter import (
     Adopted,
@@ -25,6 +26,9 @@ from leased.leasing.tenant import Client, Tenant
 from leased.wire import client_messages, daemon_messages
 
 LEAST_SEEN_NS = 100_000_000  # less says nothing
+MOST_OF = (
+    0.8  # of the time in which calls were counted: if less was seen, the two do not go together
+)
 
 
 class Clients:
@@ -171,10 +175,14 @@ class Clients:
     def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
         """The process answers MEASURE: how many calls it has submitted so far, and how much of the
         time it has had unfinished work since it was last asked."""
-        client.calls = message.calls, self.loop.clock()
+        now, before = self.loop.clock(), client.calls
+        client.calls = message.calls, now
         busy = message.busy_ns - client.progress.busy_ns
         seen = message.seen_ns - client.progress.seen_ns
         client.unfinished = min(1.0, max(0, busy) / seen) if seen >= LEAST_SEEN_NS else None
+        if before is not None and seen >= MOST_OF * (now - before[1]) and 0 <= busy <= seen:
+            calls, known = message.calls - before[0], client.work or Work()
+            client.work = Work(known.calls + max(0, calls), known.ns + busy)
         client.progress = message
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:

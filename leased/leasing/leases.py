@@ -137,5 +137,6 @@ class Leases:
         """Take the site's settings, also later ones."""
         self.grants.in_flight_ns = settings.in_flight_ns
         self.use_limits(settings)
+        self.slices.configure(settings.online_slowdown, settings.classes.controller)
         self.run(DrainLimitSet(settings.drain_ns))
         self.recorder.configure(settings.record, settings.record_most)

@@ -177,4 +177,5 @@ def _opened(tenant: Tenant) -> Opened:
         request=given.request,
         limit=given.limit,
         job=tenant.job,
+        job_class=given.job_class,
     )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from _gpulease import lib
 
+from leased.classes.pulse import Work
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
 from leased.processes.identity import ProcessId
@@ -32,6 +33,7 @@ class Client(Protocol):
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
     progress: client_messages.Progress  # what it last answered to MEASURE
     unfinished: float | None  # the part of the time in which it had unfinished work, until then
+    work: Work | None  # what it said of its calls since that was last asked
 
     @property
     def pid(self) -> int: ...

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
 from leased.core.charges import sliced
-from leased.core.state import Lease, Parking, Tenant
+from leased.core.state import FOREVER, Lease, Parking, Tenant
 
 
 @dataclass(frozen=True)
 class HeldLease:
     """A lease that a tenant holds. Times in ns of the daemon's clock.
 
-    since: when its quantum began. ends: when it will be revoked; None: nobody waits for it, or
-    it has been revoked.
+    since: when its quantum began. ends: when it will be revoked; None: nobody waits for it, or only
+    those for whom it does not end, or it has been revoked.
     """
 
     job_id: int
@@ -25,7 +25,8 @@ class HeldLease:
 
     @classmethod
     def of(cls, job_id: int, lease: Lease) -> HeldLease:
-        return cls(job_id, lease.epoch, lease.since, lease.revoked, lease.revoke_at)
+        ends = lease.revoke_at if lease.revoke_at and lease.revoke_at < FOREVER else None
+        return cls(job_id, lease.epoch, lease.since, lease.revoked, ends)
 
 
 class TenantView:

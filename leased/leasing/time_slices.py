@@ -1,8 +1,9 @@
 """The GPU's time slices of the node's jobs: what NVML says of their work goes in, RUN messages come
 out.
 
-leased/slices decides. A process is told what is chosen for its job when that changes, and once it
-has said that its channel groups can be controlled: a former daemon may have told it something else.
+leased/classes decides, and leased/slices where no job is online. A process is told what is chosen
+for its job when that changes, and once it has said that its channel groups can be controlled: a
+former daemon may have told it something else.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import dataclass, field
 
 from _gpulease import lib
 
+from leased.classes.controller import Classed, Controller
+from leased.classes.pulse import Work
+from leased.config.options import NONE
 from leased.core.tenant_events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
-from leased.slices.controller import Controller
 from leased.slices.job import AS_MADE, LONG_US, Choice, Seen, as_made
 from leased.slices.unfinished import by_slices
 from leased.slices.unfinished import parts as parts_of
@@ -29,12 +32,14 @@ NO_LEASE = "it holds no lease"
 @dataclass
 class TimeSlices:
     """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
-    device does."""
+    device does. slowdown: of online jobs that is allowed."""
 
     loop: ArbiterLoop
     registry: Registry
     controllers: dict[str, Controller] = field(default_factory=dict)
     silent_since: dict[str, int] = field(default_factory=dict)
+    slowdown: float = 0.05
+    by: str = "feedback"
 
     # -- what happens --------------------------------------------------------------------
 
@@ -52,7 +57,7 @@ class TimeSlices:
         else:
             self.silent_since.setdefault(uuid, now)
         if tenants and (parts is not None or not self._knows(uuid, now)):
-            self._look(uuid, now, parts or {}, work)
+            self._look(uuid, now, parts or {}, work, (busy or 0) / 100)
             for tenant in tenants:
                 self._tell_arbiter(tenant)
 
@@ -63,7 +68,8 @@ class TimeSlices:
             controller = self.controllers.get(uuid)
             if controller is None or tenant.job_id in controller.chosen:
                 continue
-            if any(choice.slice_us != AS_MADE for choice in controller.chosen.values()):
+            classed = tenant.given.job_class != NONE
+            if classed or any(one.slice_us != AS_MADE for one in controller.chosen.values()):
                 self._look(uuid, self.loop.clock(), {}, {})
 
     def came(self, tenant: Tenant) -> None:
@@ -115,24 +121,47 @@ class TimeSlices:
     def disobeys(self, tenant: Tenant) -> bool:
         """Whether the tenant does not do what was chosen for it."""
         there = [self.controllers[uuid] for uuid in tenant.gang if uuid in self.controllers]
-        return any(tenant.job_id in controller.obedience.caught for controller in there)
+        return any(controller.disobeys(tenant.job_id) for controller in there)
 
     def _knows(self, uuid: str, now: int) -> bool:
         since = self.silent_since.get(uuid)
         return since is None or now - since < PATIENCE_NS
 
+    def slowdown_of(self, uuid: str) -> float | None:
+        """By how much online jobs on the device take longer than alone; None: not known."""
+        controller = self.controllers.get(uuid)
+        return controller.slowdown if controller else None
+
+    def configure(self, slowdown: float, by: str) -> None:
+        """What the site allows, from now on."""
+        if (slowdown, by) != (self.slowdown, self.by):
+            self.slowdown, self.by = slowdown, by
+            self.controllers.clear()
+
     # -- what follows --------------------------------------------------------------------
 
     def _look(
-        self, uuid: str, now: int, parts: Mapping[int, float], work: Mapping[int, int]
+        self,
+        uuid: str,
+        now: int,
+        parts: Mapping[int, float],
+        work: Mapping[int, int],
+        busy: float = 0.0,
     ) -> None:
-        """Choose again. parts: by job, what it had of the device; work: by pid."""
+        """Choose again. parts: by job, what it had of the device; work: by pid; busy: the part of
+        the time in which the device worked."""
         tenants = {tenant.job_id: tenant for tenant in self.registry.sharing(uuid)}
-        controller = self.controllers.setdefault(uuid, Controller())
+        controller = self.controllers.setdefault(uuid, Controller(self.slowdown, self.by))
         before = {job: self.chosen(job, uuid) for job in tenants}
-        controller.look(
-            now, {job: self._seen(tenant, parts.get(job), work) for job, tenant in tenants.items()}
-        )
+        jobs = {
+            job: Classed(
+                self._seen(tenant, parts.get(job), work),
+                tenant.given.job_class,
+                _take_work(tenant),
+            )
+            for job, tenant in tenants.items()
+        }
+        controller.look(now, jobs, busy)
         for job, tenant in tenants.items():
             if self.chosen(job, uuid)[:2] != before[job][:2]:
                 for client in list(tenant.clients):
@@ -178,6 +207,14 @@ def _said(tenant: Tenant) -> float | None:
         client.unfinished = None
     known = [part for part in said if part is not None]
     return max(known, default=0.0) if len(known) == len(said) else None
+
+
+def _take_work(tenant: Tenant) -> Work | None:
+    """What its processes have said of their work since this was last asked."""
+    said = [client.work for client in tenant.clients if client.work is not None]
+    for client in tenant.clients:
+        client.work = None
+    return Work(sum(one.calls for one in said), sum(one.ns for one in said)) if said else None
 
 
 def _pids(tenant: Tenant) -> set[int]:

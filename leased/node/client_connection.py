@@ -14,6 +14,7 @@ from _gpulease import lib
 
 from leased.base.errors import Refused
 from leased.base.requests import answered
+from leased.classes.pulse import Work
 from leased.connections import limits
 from leased.connections.connection import Connection
 from leased.leasing.leases import Leases
@@ -79,6 +80,7 @@ class ClientConnection(Connection):
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)
         self.unfinished: float | None = None
+        self.work: Work | None = None
         # stale: the connection is a former daemon's, and its client has not said HELLO to this one.
         # restored: it is a former daemon's, whatever the client has said since.
         self.stale = self.restored = False

@@ -17,6 +17,7 @@ from tests.conftest import ROOT
 CLASSES = {
     "device": config.DeviceConfig,
     "strays": config.StraysConfig,
+    "classes": config.ClassesConfig,
     "metrics": config.MetricsConfig,
     "placer": config.PlacerConfig,
 }
@@ -25,6 +26,7 @@ NO_KEYS = {
     "device",
     "devices",
     "strays",
+    "classes",
     "metrics",
     "placer",
 }  # made of several keys

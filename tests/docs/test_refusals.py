@@ -21,6 +21,7 @@ SUBMITTING = ("submit.c", "grammar.c", "option_*.c")
 STARTING = (
     "admin/gang.py",
     "admin/host_memory.py",
+    "admin/job_class.py",
     "admin/label_check.py",
     "admin/registration.py",
     "slurm/clusters.py",

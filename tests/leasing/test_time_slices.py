@@ -51,9 +51,16 @@ class Node:
         self.leases = Leases(gpus, lambda: self.now)
         self.slices = self.leases.slices
 
-    def job(self, job: int, request: float = 0.0, limit: float = 1.0, gpus: int = 1) -> Tenant:
+    def job(
+        self,
+        job: int,
+        request: float = 0.0,
+        limit: float = 1.0,
+        gpus: int = 1,
+        job_class: str = "none",
+    ) -> Tenant:
         totals = dict.fromkeys(UUIDS[:gpus], 1 << 30)
-        options = given("auto", S, request=request, limit=limit)
+        options = given("auto", S, request=request, limit=limit, job_class=job_class)
         tenant = Tenant(job, 1000, options, totals)
         self.leases.tenants.open(tenant)
         return tenant

@@ -10,7 +10,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class Site:
         tasks: int = 1,
         piece_mib: int = 16,
         until: str = "",
+        options: Sequence[str] = (SWAP,),
     ) -> Job:
         """A job that computes on so many MiB in each task, by turns; tasks are one step.
 
@@ -90,7 +91,7 @@ class Site:
         words += f" --until {self.work}/{until}.0" if until else ""
         words += f" --cpu-ms 20 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
         step = f"exec srun -n{tasks} sh -c 'exec {words}'" if tasks > 1 else f"exec {words}"
-        job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, SWAP, "--time=5")
+        job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, *options, "--time=5")
         return Job(job, log, [self.work / f"{name}.{task}" for task in range(tasks)])
 
     def used(self, job: Job) -> dict[str, dict[str, Any]]:
@@ -148,16 +149,26 @@ class Site:
         wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextlib.contextmanager
+def swapping_site(
+    config: str = CONFIG, slurm_conf: Sequence[str] = (), devices: int = 2
+) -> Iterator[Site]:
     work = work_dir()
-    with EmulatedGpu(work / "gpu", devices=2) as gpu:
-        slurm = PrivateSlurm(work / "slurm", gpus=2, env=gpu.env, slurm_conf=SLURM_CONF)
+    with EmulatedGpu(work / "gpu", devices=devices) as gpu:
+        slurm = PrivateSlurm(
+            work / "slurm", gpus=devices, env=gpu.env, slurm_conf=[*SLURM_CONF, *slurm_conf]
+        )
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
-        with slurm, Leased(work / "leased", work / "run", slurm.env, CONFIG) as leased:
+        with slurm, Leased(work / "leased", work / "run", slurm.env, config) as leased:
             (work / "out").mkdir()
             yield Site(slurm, leased, gpu, work / "out")
     shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with swapping_site() as made:
+        yield made
 
 
 def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:

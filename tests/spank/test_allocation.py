@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from spank import allocation
 from spank.allocation import MOST_GPUS, Allocation, NoAnswer, ask_slurmctld, parse
 
+OWNER = "partition gpu\nqos normal\naccount \n"
+
 
 def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
-    return f"job 5_7\nstart 99\nnodes {nodes}\ncomponent {component}\ngres {gres}\n"
+    return f"job 5_7\nstart 99\nnodes {nodes}\ncomponent {component}\n{OWNER}gres {gres}\n"
 
 
 def has(
     nodes: int, shards: int, gpus: tuple[int, ...], whole: int, component: bool = False
 ) -> Allocation:
-    return Allocation(nodes, shards, gpus, whole, component, "5_7", 99)
+    return Allocation(nodes, shards, gpus, whole, component, "5_7", 99, "gpu", "normal")
 
 
 TEXTS = {
@@ -77,7 +79,8 @@ def program(where: Path, *lines: str) -> str:
 
 
 def test_the_program_is_asked(tmp_path: Path) -> None:
-    lines = ("job 5_7", "start 99", 'nodes "$1"', "component 0", "'gres shard:1(IDX:0)'")
+    owner = map(repr, OWNER.splitlines())
+    lines = ("job 5_7", "start 99", 'nodes "$1"', "component 0", *owner, "'gres shard:1(IDX:0)'")
     path = program(tmp_path, *(f"echo {line}" for line in lines))
     assert ask_slurmctld(path, 12, unsaid) == has(12, 1, (0,), 0)
 
@@ -100,7 +103,7 @@ def test_a_slurmctld_that_is_away_is_waited_for_as_slurm_does(
         tmp_path,
         f"echo >> {tmp_path}/asked",
         f"[ $(wc -l < {tmp_path}/asked) -gt 9 ] || {away}",
-        "printf 'job 1\\nstart 9\\nnodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
+        f"printf '%s' '{answer('shard:1(IDX:3)')}'",
     )
     said: list[str] = []
     assert ask_slurmctld(path, 1, said.append).gpus == (3,)
@@ -114,7 +117,7 @@ def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
     path = program(
         tmp_path,
         f"if mkdir {tmp_path}/first 2>/dev/null; then echo 'no contact' >&2; exit 1; fi",
-        "printf 'job 1\\nstart 9\\nnodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
+        f"printf '%s' '{answer('shard:1(IDX:3)')}'",
     )
     assert ask_slurmctld(path, 1, unsaid).gpus == (3,)
 

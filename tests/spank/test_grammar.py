@@ -27,6 +27,8 @@ GIB = 1 << 30
         ("affinity:a.B-9_z,exclusion:none", Options(affinity="a.B-9_z", exclusion="")),
         (f"anti-affinity:{'x' * 63}", Options(anti_affinity="x" * 63)),
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
+        ("class:online,tq:1", Options(quantum_ns=1_000_000_000, job_class="online")),
+        ("class:none,request:0.3", Options(request=0.3, job_class="none")),
         ("", Options()),
     ],
 )
@@ -70,6 +72,15 @@ def test_faults_are_one_sentence(text: str) -> None:
         ("limit:0", "limit:0 is too little to compute; write 0.01 or more"),
         ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; a job cannot have more than"),
         ("limit:0.4,lock:off", "limit needs turns, and lock:off takes none; leave lock:off out"),
+        (
+            "class:batch",
+            "class:batch is not known; write class:online, class:offline or class:none",
+        ),
+        (
+            "class:offline,limit:0.4",
+            "a job with a class has no share of the GPU's time; leave limit",
+        ),
+        ("class:online,lock:off", "a job with a class heeds the lock where memory does not fit;"),
         (
             "affinity:a/b",
             "affinity:a/b is no label; write letters, digits, '-', '_' and '.', at most 63, or",
@@ -128,6 +139,7 @@ VALUES = {
     "affinity": LABELS,
     "anti-affinity": LABELS,
     "exclusion": LABELS,
+    "class": st.sampled_from(["online", "offline", "none"]),
 }
 LONGEST = {
     "tq": "86399999.999999ms",
@@ -140,6 +152,7 @@ LONGEST = {
     "affinity": "x" * 63,
     "anti-affinity": "x" * 63,
     "exclusion": "x" * 63,
+    "class": "none",
 }
 
 
@@ -148,8 +161,9 @@ def text_of(values: dict[str, str]) -> str:
 
 
 def go_together(values: dict[str, str]) -> bool:
-    """A job that takes no turns has no share."""
-    return values.get("lock") != "off" or not values.keys() & {"request", "limit"}
+    """A job that takes no turns has neither a share nor a class, and none has both."""
+    share, unclassed = values.keys() & {"request", "limit"}, values.get("class", "none") == "none"
+    return (values.get("lock") != "off" or (not share and unclassed)) and (unclassed or not share)
 
 
 def test_values_of_every_key_are_tried() -> None:

@@ -24,7 +24,7 @@ STEP = Step(job_id=7, uid=5, memory_mib=100, options="tq:5", cluster="c")
 JOIN = {"op": "join", "job_id": 7, "uid": 5, "cluster": "c", "memory_mib": 100}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
-SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99)
+SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q")
 WHOLE = Allocation(nodes=1, shards=0, gpus=(), whole=2)
 NOTHING = Allocation(nodes=1, shards=0, gpus=(), whole=0)
 GRANTED = "ok\npreload=/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
@@ -89,7 +89,8 @@ def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
     path = short_dir / "admin.sock"
     with daemon(path, [OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
-    found = {"job": "5_3", "start": 99, "nodes": 1, "shards": 2, "gpus": [0, 2]}
+    owner = {"partition": "", "qos": "q", "account": ""}
+    found = {"job": "5_3", "start": 99, **owner, "nodes": 1, "shards": 2, "gpus": [0, 2]}
     assert asked == [{"op": "register", **STEP, **found}]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased.classes.pulse import Work
 from leased.processes.identity import ProcessId
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import DeviceBytes
@@ -21,6 +22,7 @@ class FakeClient:
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)
+        self.work: Work | None = None
         self.unfinished: float | None = None
         self.told: list[int] = []
 

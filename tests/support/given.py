@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from leased.config.options import Options, Resolved
 
 
@@ -12,8 +14,9 @@ def given(
     swaps: bool = False,
     request: float = 0.0,
     limit: float = 1.0,
+    job_class: str = "none",
 ) -> Resolved:
     """Resolved options. What is left out has its default."""
     memory = "swap" if swaps else "managed"
     said = Options(quantum_ns=quantum_ns, lock=lock, memory=memory, request=request, limit=limit)
-    return Resolved.of(said, Options())
+    return replace(Resolved.of(said, Options()), job_class=job_class)

@@ -1,0 +1,1 @@
+"""Online jobs keep their latency, offline ones have the rest."""

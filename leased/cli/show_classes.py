@@ -1,0 +1,28 @@
+"""Sentences about online and offline jobs."""
+
+from __future__ import annotations
+
+from leased.api.answers import Status
+
+
+def lines(answer: Status) -> list[str]:
+    """For each GPU its online and offline jobs, and by how much the first are slowed down."""
+    found = []
+    for device in answer["devices"]:
+        there = [t for t in answer["tenants"] if device["uuid"] in t["gpus"]]
+        words = [
+            f"job {t['job']} is {t['job_class']}"
+            for t in there
+            if t.get("job_class", "none") != "none"
+        ]
+        slowdown = device.get("online_slowdown")
+        if words and slowdown is not None:
+            words.append(f"online work takes {max(0.0, slowdown):.1%} longer than alone")
+        if words:
+            found.append(f"GPU {device['index']}: {', '.join(words)}")
+    return found
+
+
+def option(job_class: str | None) -> str:
+    """As it stands among a job's options; "": it has no class."""
+    return f", class:{job_class}" if job_class and job_class != "none" else ""

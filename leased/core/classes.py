@@ -1,0 +1,41 @@
+"""What the classes of tenants decide where these cannot run side by side.
+
+- An online waiter is the first in the line, and offline holders in its way are revoked at once.
+- The lease of an online holder does not end for the sake of an offline waiter, which has to wait
+  until the holder is idle. It ends for others as usual, but no sooner for those that hurry.
+- An online holder that is idle yields later than others: it has waited for HANDOFF_SHARE times as
+  long as handoffs take, so that they delay it by a part of its time that is as small.
+
+Tenants of the same class, and those without one, take turns as their policy says.
+"""
+
+from __future__ import annotations
+
+from leased.core.state import FOREVER, Tenant
+from leased.memory.share import Place
+
+ONLINE, OFFLINE = "online", "offline"
+FIRST = -1 << 171  # before all other places
+PATIENCE = 20  # handoffs
+
+
+def place(tenant: Tenant, usual: Place) -> Place:
+    """Of a waiter that has the usual place without its class."""
+    return FIRST + usual if tenant.online else usual
+
+
+def at_once(holder: Tenant, waiter: Tenant) -> bool:
+    """The holder is revoked whatever is left of its quantum."""
+    return waiter.online and holder.offline
+
+
+def quantum(holder: Tenant, waiter: Tenant) -> int | None:
+    """How long the holder may run while this waiter waits. None: the classes do not say it."""
+    if at_once(holder, waiter):
+        return 0
+    return FOREVER if holder.online and waiter.offline else None
+
+
+def patience(holder: Tenant, waiter: Tenant, usual: int) -> int:
+    """After how much idleness, in ns, the holder yields to this waiter."""
+    return PATIENCE * usual if holder.online and not waiter.online else usual

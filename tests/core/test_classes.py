@@ -1,0 +1,150 @@
+"""Online and offline tenants whose memory does not fit together."""
+
+from __future__ import annotations
+
+import pytest
+
+from leased import policy
+from leased.core.arbiter import (
+    Contend,
+    Event,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Revoke,
+    Signalled,
+)
+from tests.core.test_short_turns import QUANTUM, Node, S
+
+ON, OFF, NONE = "online", "offline", "none"
+
+
+class Classes(Node):
+    """Tenants of these classes; each always wants the device, unless it rests."""
+
+    def __init__(self, *classes: str, name: str = "fcfs", swaps: bool = False) -> None:
+        super().__init__(name=name)
+        self.swaps = swaps
+        for job_class in classes:
+            self.comes(job_class)
+
+    def comes(self, job_class: str, gang: str = "0", lock: str = "on") -> int:
+        n = len(self.a.tenants) + 1
+        uuids = tuple(f"d{d}" for d in gang)
+        self.does(Opened(n, uuids, lock, QUANTUM, self.swaps, job_class=job_class))
+        if self.swaps:
+            self.does(MemoryChanged(n, uuids[0], 60, 0, 0))
+        self.does(Requested(n))
+        return n
+
+    def rests(self, tenant: int) -> None:
+        """It releases its lease and does not ask again."""
+        lease = self.a.tenants[tenant].lease
+        assert lease is not None
+        self.does(Released(tenant, lease.epoch))
+
+    def revoked(self) -> list[int]:
+        return [one.tenant for _, one in self.events if isinstance(one, Revoke)]
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("name", policy.names())
+def test_an_offline_holder_makes_way_at_once_and_comes_back(name: str, swaps: bool) -> None:
+    node = Classes(OFF, name=name, swaps=swaps)
+    node.until(10 * S)
+    online = node.comes(ON)
+    assert node.revoked() == [1]
+    assert node.holders() == [online]
+    node.until(10 * QUANTUM)
+    assert node.holders() == [online], "its lease does not end for an offline one"
+    node.rests(online)
+    assert node.holders() == [1]
+
+
+def test_an_offline_holder_makes_way_also_while_its_memory_is_on_the_way() -> None:
+    node = Classes(swaps=True)
+    node.a.handle(Opened(1, ("d0",), "on", QUANTUM, True, job_class=OFF), 0)
+    node.a.handle(MemoryChanged(1, "d0", 60, 0, 0), 0)
+    node.a.handle(Requested(1), 0)  # and it says never that it is restored
+    lease = node.a.tenants[1].lease
+    assert lease is not None
+    assert lease.restoring
+    node.does(Opened(2, ("d0",), "on", QUANTUM, True, job_class=ON))
+    node.does(MemoryChanged(2, "d0", 60, 0, 0))
+    node.does(Requested(2))
+    assert node.revoked() == [1]
+    assert node.holders() == [2]
+
+
+def test_an_offline_holder_makes_way_also_if_it_was_told_of_another_waiter() -> None:
+    node = Classes(OFF, NONE)
+    node.until(10 * S)
+    assert node.revoked() == []
+    assert node.comes(ON) == 3
+    assert (node.revoked(), node.holders()) == ([1], [3])
+
+
+def test_online_ones_and_those_without_a_class_take_turns() -> None:
+    node = Classes(ON, ON)
+    node.until(3 * QUANTUM)
+    assert node.turns() == [(0, 1), (60, 2), (120, 1), (180, 2)]
+    node = Classes(NONE, OFF, ON)
+    node.until(3 * QUANTUM - 1)
+    assert node.turns()[:2] == [(0, 1), (60, 3)], "the online one is first, but cuts no quantum"
+    node = Classes(ON, OFF, NONE)
+    node.until(QUANTUM)
+    assert node.revoked()[:1] == [1], "an offline one in the line does not hide who comes behind it"
+
+
+def test_offline_ones_take_turns_with_each_other_and_with_those_without_a_class() -> None:
+    node = Classes(OFF, NONE, OFF)
+    node.until(3 * QUANTUM)
+    assert node.turns() == [(0, 1), (60, 2), (120, 3), (180, 1)]
+
+
+@pytest.mark.parametrize("job_class", [OFF, NONE])
+def test_a_signal_does_not_interrupt_an_online_holder(job_class: str) -> None:
+    node = Classes(ON, job_class)
+    node.does(Signalled(2), 10 * S)
+    node.until(20 * S)
+    assert node.holders() == [1]
+
+
+def test_a_short_turn_of_an_offline_one_ends_for_an_online_one() -> None:
+    node = Classes(NONE, OFF)
+    node.does(Signalled(2), 10 * S)
+    assert node.holders() == [2]
+    node.does(Opened(3, ("d0",), "on", QUANTUM, job_class=ON), 11 * S)
+    node.does(Requested(3))
+    assert node.holders() == [3]
+
+
+def test_an_online_gang_makes_way_for_itself_on_all_its_devices() -> None:
+    node = Classes(OFF)
+    node.comes(OFF, "1")
+    node.comes(ON, "01")
+    assert node.revoked() == [1, 2]
+    assert node.holders() == [3]
+
+
+def test_an_online_holder_stays_when_memory_does_not_fit_any_more() -> None:
+    node = Classes()
+    for job_class in (OFF, ON):
+        node.comes(job_class, lock="auto")
+    assert node.holders() == [1, 2]
+    for n in (1, 2):
+        node.does(MemoryChanged(n, "d0", 60))
+    assert (node.revoked(), node.holders()) == ([1], [2])
+
+
+def test_an_online_holder_waits_for_twenty_handoffs_before_it_yields() -> None:
+    pauses = {}
+    for job_class in (ON, NONE):
+        node = Classes(job_class, OFF, swaps=True)
+        told: list[Event | Contend] = [
+            one for _, one in node.events if isinstance(one, Contend) and one.idle_ns is not None
+        ]
+        assert isinstance(told[-1], Contend)
+        pauses[job_class] = told[-1].idle_ns or 0
+    assert pauses[ON] >= pauses[NONE] > 0
