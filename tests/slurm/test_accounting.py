@@ -221,10 +221,21 @@ def test_a_report_reads_back_what_was_written(
 def test_a_report_knows_whose_each_job_is(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also of users without associations, which a site without sacctmgr's users has."""
-    path = script(site, "whose", gpu_work(16 * MIB)).as_posix()
+    """Also of users without associations, which a site without sacctmgr's users has. The jobs end
+    when slurmdbd knows their start: what it hears of the end or of a step before that makes a row
+    of root's."""
+    known = site.work / "known"
+    waits = f"until [ -e {known} ]; do sleep 0.1; done"
+    path = script(site, "whose", gpu_work(16 * MIB), waits).as_posix()
     words = ("--gres=shard:1", "-o", "/dev/null", path)
     jobs = {user: site.slurm.sbatch(*words, user=user, cwd=site.work) for user in USERS}
+
+    def theirs() -> bool:
+        rows = {user: site.slurm.sacct(job, "User").get("User") for user, job in jobs.items()}
+        return all(user == found for user, found in rows.items())
+
+    wait_until("slurmdbd to know whose they are", theirs)
+    known.touch()
     for job in jobs.values():
         assert site.slurm.wait(job) in FINISHED
         site.slurm.accounting(job, usage=True)
