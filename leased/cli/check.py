@@ -15,6 +15,7 @@ from typing import Any
 
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
+from leased.base.words import count
 from leased.cli.checks import (
     accounting,
     cgroups,
@@ -170,5 +171,8 @@ def table(findings: list[Finding]) -> Any:
         )
     faults = sum(f.level == FAULT for f in findings)
     warnings = sum(f.level == WARNING for f in findings)
-    made.add_row("", "", Text(f"{len(findings)} checks: {faults} faults, {warnings} warnings"))
+    words = (
+        f"{count(len(findings), 'check')}: {count(faults, 'fault')}, {count(warnings, 'warning')}"
+    )
+    made.add_row("", "", Text(words))
     return made

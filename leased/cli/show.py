@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import Status
+from leased.api.answers import Device, Status
 from leased.base.requests import shown
 from leased.base.words import count, jobs, size
 from leased.cli import screen, show_channels, show_classes, show_memory, show_shares, show_usage
@@ -21,6 +21,7 @@ from leased.usage.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
 MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}
+NO_JOB = "no job that shares a GPU is on this node"
 MORE_FROM = 110  # columns that are enough for more than the usual
 
 
@@ -143,11 +144,18 @@ def notes(answer: Status) -> list[Text]:
             "bold red" if d["fault"] else "",
         )
         for d in answer["devices"]
+        if not _is_free(d, answer)
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
     words += show_shares.lines(answer) + show_classes.lines(answer) + show_channels.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
+
+
+def _is_free(device: Device, answer: Status) -> bool:
+    """No job is there to share it, and nobody has said how it is to be shared."""
+    plain = device["mode"] == "shared" and device["lock"] is None
+    return plain and not any(device["uuid"] in t["gpus"] for t in answer["tenants"])
 
 
 def usual_view(names: Names) -> View:
@@ -161,7 +169,7 @@ def status(answer: Status, view: View) -> RenderableType:
     view.names.learn(tenant["job_id"] for tenant in answer["tenants"])
     return Group(
         Text(head), Text(), screen.gpus(answer, view), Text(),
-        *notes(answer), Text(), screen.jobs(answer, view),
+        *notes(answer), Text(), screen.jobs(answer, view) if answer["tenants"] else Text(NO_JOB),
     )  # fmt: skip
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from leased.api.answers import Slices, Status, Tenant
+from leased.base.words import count, jobs
 
 
 def lines(answer: Status) -> list[str]:
     """The jobs whose time slices the daemon cannot choose, and why; whose work could not be stopped
     in mid-kernel; and what has been chosen."""
     index = {device["uuid"]: device["index"] for device in answer["devices"]}
+    alike: dict[str, list[str]] = {}
+    for tenant in answer["tenants"]:
+        for uuid, chosen in _chosen(tenant).items():
+            words = f"{_words(chosen)} of GPU {index.get(uuid, '?')}: {chosen['why']}"
+            alike.setdefault(words, []).append(tenant["job"])
     return (
         uncontrolled(answer)
         + _given_up(answer)
         + [
-            f"job {tenant['job_id']} has {_words(chosen)} of GPU {index.get(uuid, '?')}: "
-            f"{chosen['why']}"
-            for tenant in answer["tenants"]
-            for uuid, chosen in _chosen(tenant)
+            f"job {names[0]} has {words}" if len(names) == 1 else f"jobs {jobs(names)} have {words}"
+            for words, names in alike.items()
         ]
     )
 
@@ -27,7 +29,7 @@ def uncontrolled(answer: Status) -> list[str]:
     """The jobs whose time slices the daemon cannot choose, and why."""
     return [
         f"job {tenant['job']}: its time slices are the driver's "
-        f"({said['processes']} of {tenant['clients']} processes): {said['why']}"
+        f"({said['processes']} of {count(tenant['clients'], 'process')}): {said['why']}"
         for tenant in answer.get("tenants", [])
         if (said := tenant.get("channels")) is not None and said["state"] == "refused"
     ]
@@ -36,18 +38,20 @@ def uncontrolled(answer: Status) -> list[str]:
 def _given_up(answer: Status) -> list[str]:
     """The jobs whose work was waited for at handoffs, since it could not be stopped."""
     return [
-        f"job {tenant['job']}: {said['given_up']} times its work could not be stopped in "
+        f"job {tenant['job']}: {count(said['given_up'], 'time')} its work could not be stopped in "
         f"mid-kernel and was waited for: {said['why_given_up']}"
         for tenant in answer.get("tenants", [])
         if (said := tenant.get("channels")) is not None and said["given_up"]
     ]
 
 
-def _chosen(tenant: Tenant) -> Iterator[tuple[str, Slices]]:
+def _chosen(tenant: Tenant) -> dict[str, Slices]:
     """By device, what is not as the driver made it."""
-    for uuid, chosen in tenant.get("slices", {}).items():
-        if chosen["slice_s"] is not None or chosen["duty"] < 1:
-            yield uuid, chosen
+    return {
+        uuid: chosen
+        for uuid, chosen in tenant.get("slices", {}).items()
+        if chosen["slice_s"] is not None or chosen["duty"] < 1
+    }
 
 
 def _words(chosen: Slices) -> str:

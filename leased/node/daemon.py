@@ -18,6 +18,7 @@ from leased.admin.questions import Questions
 from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
+from leased.base.words import count
 from leased.config import config, trusted_files
 from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
@@ -153,7 +154,8 @@ class Daemon:
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         gpus = self.leases.gpus.slurms()
-        notify(f"READY=1\nSTATUS={len(gpus)} GPUs, {len(self.leases.tenants)} tenants")
+        words = f"{count(len(gpus), 'GPU')}, {count(len(self.leases.tenants), 'job')}"
+        notify(f"READY=1\nSTATUS={words}")
         named = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus)
         log.info("gpu-leased %s: %s", __version__, named)
         warn_of_defaults(self.config)

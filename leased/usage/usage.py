@@ -104,11 +104,15 @@ class Usage:
         "was last copied; left out where there was none",
         rare=True,
     )
-    peak_bytes: int = figure("peak", BYTES, "the most memory that it had at once", largest=True)
+    peak_bytes: int = figure(
+        "peak memory", BYTES, "the most memory that it had at once", largest=True
+    )
     peak_resident_bytes: int = figure(
         "peak resident", BYTES, "the most of it that was on the GPU at once", largest=True
     )
-    wanted_kib_ms: int = figure("mean", MEAN, "the memory that it had, on average over its time")
+    wanted_kib_ms: int = figure(
+        "mean memory", MEAN, "the memory that it had, on average over its time"
+    )
     resident_kib_ms: int = figure(
         "mean resident", MEAN, "what of it was on the GPU, on average over its time"
     )

@@ -104,7 +104,7 @@ def test_jobs_whose_slices_cannot_be_set_are_named() -> None:
     assert (
         show_channels.uncontrolled(answer)
         == show_channels.lines(answer)
-        == ["job 101: its time slices are the driver's (1 of 1 processes): MPS has the channels"]
+        == ["job 101: its time slices are the driver's (1 of 1 process): MPS has the channels"]
     )
 
 
@@ -119,14 +119,16 @@ def test_stops_that_were_given_up_are_counted_and_shown() -> None:
 
 
 def test_what_was_chosen_is_said_with_its_reason() -> None:
-    answer = status(jobs=4)
+    answer = status(jobs=5)
     made: Slices = {"slice_s": None, "duty": 1.0, "why": "it is alone on the GPU"}
     others: list[dict[str, float]] = [{"slice_s": 5e-5}, {"slice_s": 0.02, "duty": 0.25}]
-    for tenant, other in zip(answer["tenants"], [{}, *others, {"duty": 0.3}], strict=True):
+    answer["tenants"][4]["job"] = "99_4"
+    chosen = [{}, *others, {"duty": 0.3}, others[0]]
+    for tenant, other in zip(answer["tenants"], chosen, strict=True):
         tenant["slices"] = {"GPU-1": cast("Slices", made | other)}
     why = "of GPU 1: it is alone on the GPU"
     assert show_channels.lines(answer) == [
-        f"job 101 has time slices of 50 us {why}",
+        f"jobs 101, 99_4 have time slices of 50 us {why}",
         f"job 102 has time slices of 20.0 ms in 25.0% of the time {why}",
         f"job 103 has the driver's time slices in 30.0% of the time {why}",
     ]

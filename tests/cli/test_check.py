@@ -73,7 +73,7 @@ def test_a_node_in_order_has_no_faults_and_no_warnings(node: Node) -> None:
     assert [f for f in findings if f.level != "ok"] == []
     assert len({f.id for f in findings}) == len(findings), "an id stands for one thing"
     assert "gpu-lease interposer" in PRELOAD.read_bytes().decode("latin-1")
-    assert node.found["gres-count"].text == "8 shards on 2 GPUs: at most 4 jobs share one"
+    assert node.found["gres-count"].text == "8 shards on 2 GPUs: at most 4 jobs can be on one"
 
 
 FINE: dict[str, Spoil] = {

@@ -60,6 +60,21 @@ def test_status_fits_the_terminal() -> None:
     ]
 
 
+def test_a_node_without_jobs_says_so_and_nothing_else() -> None:
+    answer = status(jobs=0)
+    for device in answer["devices"]:
+        device["mode"], device["why"] = "shared", "the jobs' memory fits together"
+    shown = lines(show.status(answer, View(names())))
+    assert shown[-1] == show.NO_JOB
+    assert not [line for line in shown if line.startswith(("GPU 0 is", "job "))]
+    answer["devices"][0]["lock"] = "off"
+    answer["devices"][0]["why"] = "set by the site: lock off"
+    shown = lines(show.status(answer, View(names())))
+    assert [line for line in shown if line.startswith("GPU ") and " is " in line] == [
+        "GPU 0 is shared, side by side: set by the site: lock off"
+    ]
+
+
 def test_a_wide_terminal_shows_what_jobs_asked_for() -> None:
     shown = lines(show.status(status(), View(names(), wide=True)), 160)
     assert row(shown, 102)[-4:] == ["auto", "60", "s", "1"]

@@ -13,6 +13,13 @@ from rich.table import Table
 from leased.slurm.usage_record import MARK, json_of
 from tests.demo.scenarios import PLAN, Mode
 
+LEGEND = """\
+sequential    one job after the other, each with the whole GPU, as without sharing
+lock:off      both at once, and nothing keeps them from pushing each other's memory out
+tq:N          by turns of N seconds (lock:on: always by turns)
+lock:auto     gpu-lease's default: side by side while their memory fits together, else by turns
+Ratios below 1 are faster than one job after the other.
+"""
 ROWS = ["sequential", "lock_off", "tq", "lock_on", "auto"]
 
 
@@ -27,6 +34,10 @@ def _cell(times: dict[tuple[str, str], float], name: str, mode: str) -> str:
     return f"{seconds:.1f} s" + (f"  ({seconds / base:.2f})" if base else "")
 
 
+def _kind(result: dict[str, Any]) -> str:
+    return "EMULATED GPU" if result["gpu"]["kind"] == "emulated" else "NVIDIA GPU"
+
+
 def gpu_words(gpu: dict[str, Any]) -> str:
     """The GPU in words; an emulated one says so."""
     kind = "EMULATED GPU, no NVIDIA GPU here" if gpu["kind"] == "emulated" else "NVIDIA GPU"
@@ -36,7 +47,8 @@ def gpu_words(gpu: dict[str, Any]) -> str:
 def print_results(result: dict[str, Any], modes: dict[str, Mode], console: Console) -> None:
     """Both tables: completion time of two jobs by mode, and each job's lease."""
     times = _makespans(result)
-    table = Table(title=f"Two jobs on one GPU: {gpu_words(result['gpu'])}", title_justify="left")
+    title = f"How long two jobs took on one GPU [{_kind(result)}]"
+    table = Table(title=title, title_justify="left")
     table.add_column("mode")
     for name, words in (("heavy", "heavy: 2 x 0.95"), ("light", "light: 2 x 0.40")):
         table.add_column(f"{words} of the memory\nseconds (ratio to sequential)", justify="right")
@@ -44,26 +56,17 @@ def print_results(result: dict[str, Any], modes: dict[str, Mode], console: Conso
     for mode in ROWS:
         table.add_row(modes[mode].label, *(_cell(times, name, mode) for name in PLAN))
     console.print(table)
+    console.print(LEGEND, markup=False)
     console.print(_jobs_table(result, modes))
 
 
 def _jobs_table(result: dict[str, Any], modes: dict[str, Mode]) -> Table:
-    words = "EMULATED GPU" if result["gpu"]["kind"] == "emulated" else "NVIDIA GPU"
-    table = Table(title=f"Who held the GPU, for how long [{words}]", title_justify="left")
-    for column in (
-        "job",
-        "scenario",
-        "mode",
-        "state",
-        "lease",
-        "wait",
-        "handoffs",
-        "moved",
-        "data",
-    ):
-        table.add_column(
-            column, justify="right" if column in ("lease", "wait", "moved") else "left"
-        )
+    table = Table(title=f"Who held the GPU, for how long [{_kind(result)}]", title_justify="left")
+    for column in ("job", "scenario", "mode", "state"):
+        table.add_column(column)
+    for column in ("held", "waited", "handoffs", "memory moved"):
+        table.add_column(column, justify="right")
+    table.add_column("result")
     for run in result["scenarios"]:
         for job in run["jobs"]:
             table.add_row(

@@ -107,7 +107,7 @@ def test_a_node_that_slurm_conf_does_not_have(
 ) -> None:
     found = look(dynamic)
     assert found["node"].text == f"this is node {dynamic}"
-    assert found["gres-count"].text == "3 shards on 1 GPUs: at most 3 jobs share one"
+    assert found["gres-count"].text == "3 shards on 1 GPU: at most 3 jobs can be on one"
     assert found["gres-whole"].level == "ok"
     missing = look("n8.example.org")["node"]
     assert missing.level == "warning"

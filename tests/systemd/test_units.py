@@ -39,7 +39,7 @@ def test_units_have_no_mistakes(booted: Node) -> None:
 def test_service_is_ready_and_answers(booted: Node) -> None:
     assert booted.show(SERVICE, "Type").startswith("notify")
     assert booted.show(SERVICE, "ActiveState") == "active"
-    assert booted.show(SERVICE, "StatusText").startswith("1 GPUs")
+    assert booted.show(SERVICE, "StatusText").startswith("1 GPU, ")
     said = booted.container.run("gpu-leasectl", "status", "--json").stdout
     assert json.loads(said)["devices"][0]["index"] == 0
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from leased.base.words import count
 from leased.cli.checks.finding import FAULT, OK, Finding, Site
 from leased.gpus import nvml_answers
 from leased.gpus.nvml import Nvml, Silent
@@ -40,7 +41,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("gpus", FAULT, words, "see nvidia-smi and dmesg; reset the GPU")
     if shown and not unusable:
         names = {gpu.name for gpu in shown}
-        yield Finding("gpus", OK, f"{len(shown)} GPUs: {', '.join(sorted(names))}")
+        yield Finding("gpus", OK, f"{count(len(shown), 'GPU')}: {', '.join(sorted(names))}")
     elif not unusable:
         yield Finding("gpus", FAULT, "NVML shows no GPU", "see nvidia-smi and dmesg")
     yield from _modes(shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from leased.base.words import count
 from leased.cli.checks import gres_order
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
 from leased.slurm import gres_conf, gres_text, node_gres, slurm_gpus, slurmconf
@@ -140,7 +141,8 @@ def _counts(site: Site, found: NodeGres, gres: str) -> Finding:
         words = f"slurmd has {lacks}, so slurmctld sends no jobs"
         return Finding("gres-count", FAULT, words, AGREE)
     most = max(gpu.shards for gpu in found.gpus)
-    words = f"{found.shards} shards on {has} GPUs: at most {most} jobs share one"
+    words = f"{count(found.shards, 'shard')} on {count(has, 'GPU')}: "
+    words += f"at most {count(most, 'job')} can be on one"
     return Finding("gres-count", OK, words)
 
 
@@ -152,5 +154,5 @@ def _whole(site: Site, where: str) -> Finding:
         return Finding("gres-whole", OK, words)
     words = f"the GPUs of {where} have neither a type in slurm.conf nor Cores= in gres.conf, so "
     words += "this Slurm gives out GPUs whole while shards of them are in use"
-    remedy = "write the type in both, Gres=gpu:TYPE:4 and Type=TYPE, or Cores= in gres.conf"
+    remedy = "write the type in both, Gres=gpu:TYPE:COUNT and Type=TYPE, or Cores= in gres.conf"
     return Finding("gres-whole", FAULT, words, remedy)

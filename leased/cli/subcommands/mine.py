@@ -28,7 +28,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "mine",
-    "show your own jobs on this node, what they have and why they wait (for every user)",
+    "show your own jobs on this node, what they have and why they wait",
     run,
     add_arguments,
 )
