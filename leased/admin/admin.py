@@ -12,7 +12,7 @@ from typing import Any
 
 from leased.admin.gang import Gangs
 from leased.admin.gpu_numbers import GpuNumbers
-from leased.admin.registration import NO_LONGER_READ, Registration
+from leased.admin.registration import Registration
 from leased.admin.settings import Settings
 from leased.admin.status import Status
 from leased.admin.takeover import Takeover
@@ -86,7 +86,7 @@ class Admin:
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
-            "register": (ROOT, (*REGISTER_FIELDS, *NO_LONGER_READ), self.registration.register),
+            "register": (ROOT, REGISTER_FIELDS, self.registration.register),
             "join": (ROOT, JOIN_FIELDS, self.registration.join),
             "job_end": (ROOT, ("job_id",), self.job_end),
             "reload": (ROOT, (), self.do_reload),

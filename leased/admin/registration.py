@@ -29,7 +29,6 @@ from leased.store.store import Store
 log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
-NO_LONGER_READ = ("step_id", "gid")  # fields that plugins of 0.1.0 send
 
 
 def _memory_mib(request: Request) -> int:

@@ -110,9 +110,7 @@ def uses(row: Row) -> Iterator[Use]:
     run = row.usage
     if run is None:
         return
-    since = row.start if run.since is None else run.since
-    until = row.end if run.until is None else run.until
-    span = since, max(since, until)
+    span = run.since, max(run.since, run.until)
     for uuid, figures in run.gpus.items():
         device = f"{row.node}:{run.indices.get(uuid, uuid[:12])}"
         # Old records have no time of their own.

@@ -40,7 +40,7 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
         )
     if len(found) > MOST_JOBS:
         raise Refused(f"these are {len(found)} jobs", f"choose a time with at most {MOST_JOBS}")
-    begin = min(_since(row, run) for row, run in found)
+    begin = min(run.since for row, run in found)
     places = _places([run for _, run in found])
     jobs = [_job(row, run, places, begin) for row, run in found]
     most = max(job.memory for job in jobs)
@@ -80,10 +80,6 @@ def _ns(seconds: float) -> int:
     return round(seconds * S / MS) * MS
 
 
-def _since(row: Row, run: Run) -> float:
-    return row.start if run.since is None else run.since
-
-
 def _places(runs: Sequence[Run]) -> Mapping[str, int]:
     """By UUID, the index of each GPU; those of old records, which have none, come behind."""
     known = {uuid: index for run in runs for uuid, index in run.indices.items()}
@@ -102,7 +98,7 @@ def _job(row: Row, run: Run, places: Mapping[str, int], begin: float) -> Job:
         round(_most(run, "peak_bytes")),
         cycles(gpu, cpu, number),
         tuple(sorted({places[uuid] for uuid in run.gpus})),
-        _ns(_since(row, run) - begin),
+        _ns(run.since - begin),
         run.lock if run.lock in LOCKS else Job.lock,
         swaps=True,
         touches_bytes_s=TOUCHES_BYTES_S,

@@ -24,7 +24,6 @@ from leased.usage.usage import FIGURES, Usage
 
 MARK = "gpu-lease: "
 VERSION = 2
-KNOWN = (1, 2)
 LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
 GPUS_NAMED = 4  # in the sentence
 INDEX = "gpu"  # beside the figures of a device: its index
@@ -40,17 +39,16 @@ class Damaged(ValueError):
 class Run:
     """What a record says of a run. usage: by device UUID. indices: Slurm's indices, by UUID.
 
-    since, until: seconds since 1970, None in old records. cut: how many devices have no figures
-    of their own, as there was no room for them: then total has what all had together. steps: by
-    their names; none in records of releases that did not tell them apart.
+    since, until: seconds since 1970. cut: how many devices have no figures of their own, as there
+    was no room for them: then total has what all had together. steps: by their names; none where
+    there was no room for them.
     """
 
-    version: int
     lock: str
     gpus: Mapping[str, Mapping[str, float]]
-    indices: Mapping[str, int] = field(default_factory=dict)
-    since: float | None = None
-    until: float | None = None
+    indices: Mapping[str, int]
+    since: float
+    until: float
     total: Mapping[str, float] = field(default_factory=dict)
     cut: int = 0
     steps: Mapping[str, StepRun] = field(default_factory=dict)
@@ -201,10 +199,10 @@ def read(comment: str) -> Run | None:
     if not found:
         return None
     version = found.get("v")
-    if version not in KNOWN or isinstance(version, bool):
+    if version != VERSION:
         raise Damaged(
-            f"its record is of version {shown(version)}, and this release knows "
-            f"{' and '.join(map(str, KNOWN))}; update gpu-lease here"
+            f"its record is of version {shown(version)}, and this release knows {VERSION}; update "
+            "gpu-lease here"
         )
     try:
         return _run(found)
@@ -217,14 +215,12 @@ def _run(found: Mapping[str, Any]) -> Run:
     indices = {
         uuid: int(each[INDEX]) for uuid, each in found.get("gpus", {}).items() if INDEX in each
     }
-    since, until = (
-        None if found.get(name) is None else _amount(found[name]) for name in ("from", "to")
-    )
+    since, until = _amount(found["from"]), _amount(found["to"])
     cut = int(found.get("cut", 0))
     total = _figures(found["total"]) if cut else {}
     lock = str(found.get("lock", ""))
     steps = {str(name)[:NAME_LONGEST]: _step(s) for name, s in found.get("steps", {}).items()}
-    return Run(int(found["v"]), lock, gpus, indices, since, until, total, cut, steps)
+    return Run(lock, gpus, indices, since, until, total, cut, steps)
 
 
 def _step(found: Mapping[str, Any]) -> StepRun:

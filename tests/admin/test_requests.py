@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from leased.admin.admin import Admin
-from leased.admin.registration import NO_LONGER_READ
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core import arbiter
@@ -56,16 +55,7 @@ def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
             unread.append((op, name))
             admin.leases.tenants.by_job.pop(8, None)
             admin.leases.run(arbiter.Closed(8))
-    assert unread == [("register", name) for name in NO_LONGER_READ]
-
-
-def test_a_plugin_of_the_release_before_is_served(admin: Admin) -> None:
-    """As 0.1.0 registers a step."""
-    step = {
-        **{"op": "register", "job_id": 8, "uid": 5, "gid": 5, "nodes": 1, "shards": 1},
-        **{"memory_mib": 0, "step_id": "batch", "options": "", "gpus": [0]},
-    }
-    assert admin.handle(step, ROOT)["tenant"] == 8
+    assert unread == []
 
 
 def test_a_job_with_more_gpus_than_one_can_share_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def row(
     """A job on a GPU from then until then, in hours; its other figures in hours too."""
     said = {f"{name}_s": hours * HOUR for name, hours in figures.items()}
     gpus = {f"GPU-{gpu}": {"time_s": (until - since) * HOUR, **said}}
-    run = Run(2, "auto", gpus, {f"GPU-{gpu}": gpu}, since * HOUR, until * HOUR)
+    run = Run("auto", gpus, {f"GPU-{gpu}": gpu}, since * HOUR, until * HOUR)
     times = int(since * HOUR), int(until * HOUR)
     return Row(job, str(job), user, 1000, f"{user}s", "node1", *times, True, run)
 
@@ -85,15 +85,9 @@ def test_the_time_that_exclusive_gpus_would_have_taken() -> None:
     assert apart.occupied_s == 3 * HOUR
 
 
-def test_records_of_older_releases_have_the_time_of_their_row() -> None:
-    old = Run(1, "auto", {"GPU-0": {"lease_s": 10.0, "wait_s": 5.0}})
-    sums = total(uses(Row(7, "7", "ann", 1000, "a", "n", 100, 160, True, old)))
-    assert (sums.amounts["time_s"], sums.exclusive_s, sums.occupied_s) == (60, 55, 60)
-
-
 def test_where_only_totals_are_known_nothing_is_said_to_be_shared() -> None:
     whole = {"time_s": 8 * HOUR, "lease_s": 4 * HOUR, "wait_s": HOUR}
-    cut = Run(2, "auto", {}, {}, 0, 2 * HOUR, whole, 4)
+    cut = Run("auto", {}, {}, 0, 2 * HOUR, whole, 4)
     sums = total(uses(Row(7, "7", "ann", 1000, "a", "n", 0, 7200, True, cut)))
     assert (sums.amounts["lease_s"], sums.exclusive_s) == (4 * HOUR, 7 * HOUR)
     assert sums.occupied_s == 8 * HOUR

@@ -24,7 +24,7 @@ def row(job: int, node: str = "node1", gpu: int = 0, **figures: float) -> Row:
     """A job that began `job` seconds after 1000."""
     said = {"time_s": 100.0, "lease_s": 40.0, "wait_s": 20.0, "peak_bytes": 8.0 * GIB}
     said |= {"handoffs": 4.0, "moved_bytes": 3.0 * GIB} | figures
-    usage = Run(2, "on", {f"GPU-{gpu}": said}, {f"GPU-{gpu}": gpu}, 1000.0 + job, 1100.0 + job)
+    usage = Run("on", {f"GPU-{gpu}": said}, {f"GPU-{gpu}": gpu}, 1000.0 + job, 1100.0 + job)
     return Row(job, str(job), "ann", 1000, "a", node, 1000, 1100, True, usage)
 
 

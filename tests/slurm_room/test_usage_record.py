@@ -18,7 +18,6 @@ S = 1_000_000_000
 GPU, OTHER = "GPU-e0e7eef5-fc03-0a11-181f-262d343b4200", "GPU-11111111-0000-0000-0000-000000000000"
 USED = Usage(time_ns=62 * S, lease_ns=41 * S, wait_ns=19 * S, handoffs=12, peak_bytes=1 << 30)
 # As releases before wrote it.
-OLD = '{"v":1,"lock":"auto","gpus":{"GPU-x":{"lease_s":41.2,"shared_s":0.0,"wait_s":38.0}}}'
 
 
 def ours(count: int = 1, room: int = LONGEST) -> str:
@@ -47,16 +46,9 @@ def test_long_times_are_hours_and_one_handoff_is_one() -> None:
 def test_it_is_read_as_it_was_written() -> None:
     run = read(record({GPU: USED}, "on", 100.04, 162.0, {GPU: 0}))
     assert run is not None
-    assert (run.version, run.lock, run.since, run.until) == (2, "on", 100.0, 162.0)
+    assert (run.lock, run.since, run.until) == ("on", 100.0, 162.0)
     assert run.gpus == {GPU: figures(USED)}
     assert (run.indices, run.cut, run.sums) == ({GPU: 0}, 0, [figures(USED)])
-
-
-def test_records_of_older_releases_are_read() -> None:
-    run = read(f"checked by ops; {MARK}{OLD}")
-    assert run is not None
-    assert (run.version, run.since, run.indices) == (1, None, {})
-    assert run.gpus == {"GPU-x": {"lease_s": 41.2, "shared_s": 0.0, "wait_s": 38.0}}
 
 
 def test_of_many_devices_the_totals_stay() -> None:
@@ -99,7 +91,7 @@ def test_the_record_fits_into_the_room_that_others_leave() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"v":3,"gpus":{}}', "is of version 3, and this release knows 1 and 2"),
+        ('{"v":3,"gpus":{}}', "is of version 3, and this release knows 2"),
         ('{"v":true,"gpus":{}}', "is of version"),
         ('{"v":"2"}', "is of version"),
         ('{"v":2,"gpus":{"GPU-x":{"lease_s":1', "is not JSON"),
@@ -108,8 +100,9 @@ def test_the_record_fits_into_the_room_that_others_leave() -> None:
         ('{"v":2,"gpus":{"GPU-x":{"lease_s":-1}}}', "damaged"),
         ('{"v":2,"gpus":{"GPU-x":{"lease_s":"1"}}}', "damaged"),
         ('{"v":2,"gpus":{"GPU-x":{"lease_s":NaN}}}', "damaged"),
-        ('{"v":2,"gpus":{},"cut":3}', "damaged"),
-        ('{"v":2,"gpus":{},"from":"now"}', "damaged"),
+        ('{"v":2,"gpus":{},"from":1,"to":2,"cut":3}', "damaged"),
+        ('{"v":2,"gpus":{},"from":"now","to":2}', "damaged"),
+        ('{"v":2,"gpus":{},"from":1}', "damaged"),
     ],
 )
 def test_an_unreadable_record_is_described_in_a_sentence(text: str, why: str) -> None:
