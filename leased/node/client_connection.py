@@ -25,7 +25,7 @@ from leased.node.admin_connection import Handler
 from leased.node.message_rate import MessageRate
 from leased.processes import procfs
 from leased.processes.identity import Peer
-from leased.wire import client_messages, daemon_messages, header, parser
+from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
 
 CLIENTS_PER_TENANT = 256
@@ -112,7 +112,7 @@ class ClientConnection(Connection):
             self._answer(data)
             return
         try:
-            message = parser.parse(data)
+            message = client_messages.parse(data)
         except header.WrongVersion as fault:
             self.version = fault.answer
             self.refuse(lib.GL_REFUSED_VERSION, str(fault))
@@ -123,7 +123,7 @@ class ClientConnection(Connection):
         if isinstance(message, client_messages.Hello):
             self.version = header.version_of(data)
             self._hello(message)
-        elif self.stale or isinstance(message, client_messages.Unknown):
+        elif self.stale or message is None:
             pass  # the message is meant for a former daemon, or for one of a later release
         else:
             self._heard(message)

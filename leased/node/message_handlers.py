@@ -35,7 +35,7 @@ Handler = Callable[[Leases, Sender, Tenant, Any], None]
 def handle(
     leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Message
 ) -> None:
-    """Do what the message asks for. KeyError: it is a HELLO, or Unknown."""
+    """Do what the message asks for. KeyError: it is a HELLO."""
     HANDLERS[type(message)](leases, client, tenant, message)
     leases.clients.heard(tenant, client)
 

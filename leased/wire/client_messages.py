@@ -1,22 +1,88 @@
-"""What a client, a process with the interposer, says to the daemon: the messages as plain data.
+"""What a client, a process with the interposer, says to the daemon: each message as plain data,
+and how it is read from its struct.
 
-Their fields are explained beside the C structs in shim/base/wire.h; leased/wire/parser.py makes
-them from bytes. Devices are named by their UUIDs, as NVML writes them.
+Their fields are explained beside the C structs in shim/base/wire.h. Devices are named by their
+UUIDs, as NVML writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from leased.wire.device_bytes import DeviceBytes
+from _gpulease import ffi, lib
+
+from leased.wire.device_bytes import DeviceBytes, uuid_text
+from leased.wire.header import WireError, check_header
+from leased.wire.table import MESSAGES
 
 # The fields of gl_details: reasons why memory is fixed.
 FIXED = ("shared", "unhosted", "mapped", "other")
 
 
+def _uuid(m: Any) -> str:
+    return uuid_text(bytes(ffi.buffer(m.uuid)))
+
+
+def _devices(m: Any) -> dict[str, DeviceBytes]:
+    if m.n_devices > lib.GL_MAX_DEVICES:
+        raise WireError(f"{m.n_devices} devices in one message")
+    return {
+        _uuid(entry): DeviceBytes(int(entry.bytes), int(entry.fixed), int(entry.resident))
+        for entry in (m.devices[i] for i in range(m.n_devices))
+    }
+
+
+def _sentence(m: Any) -> str:
+    """What a client wrote for people; what a terminal could take for an order is "?"."""
+    text = bytes(ffi.buffer(m.reason)).split(b"\0", 1)[0].decode(errors="replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+# How fields are read that are no numbers.
+FIELDS: dict[str, Callable[[Any], object]] = {
+    "uuid": _uuid,
+    "memory": _devices,
+    "reason": _sentence,
+    "name": lambda m: bytes(ffi.buffer(m.name)),
+    "what": lambda m: (int(m.what[0]), int(m.what[1])),
+}
+
+
+class Message:
+    """A message, which each subclass says by its fields. BY_TYPE: all of them, by enum gl_type."""
+
+    BY_TYPE: ClassVar[dict[int, type[Message]]] = {}
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields
+
+    def __init_subclass__(cls, kind: int) -> None:
+        Message.BY_TYPE[kind] = cls
+
+    @classmethod
+    def of(cls, m: Any) -> Self:
+        """Read it from its struct, whose fields have the same names. WireError: a field breaks the
+        protocol."""
+        named = cls.__match_args__
+        return cls(*[FIELDS[n](m) if n in FIELDS else int(getattr(m, n)) for n in named])
+
+
+def parse(data: bytes) -> Message | None:
+    """A client's message; None where only later releases know its type.
+
+    WireError: the header, the length or a field breaks the protocol.
+    """
+    kind = check_header(data)
+    if kind not in Message.BY_TYPE:
+        return None
+    row = MESSAGES[kind]
+    if len(data) != row.size:
+        raise WireError(f"{row.body} has {len(data)} bytes")
+    return Message.BY_TYPE[kind].of(ffi.from_buffer(f"struct {row.body} *", data))
+
+
 @dataclass(frozen=True)
-class Hello:
+class Hello(Message, kind=lib.GL_HELLO):
     """The first message of a connection.
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate.
@@ -26,21 +92,25 @@ class Hello:
     wants: bool
     memory: dict[str, DeviceBytes]
 
+    @classmethod
+    def of(cls, m: Any) -> Self:
+        return cls(int(m.held_epoch), bool(m.flags & lib.GL_HELLO_WANTS), _devices(m))
+
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Message, kind=lib.GL_MEMORY):
     """The client's memory has changed. memory: by UUID, all that it has now."""
 
     memory: dict[str, DeviceBytes]
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Message, kind=lib.GL_REQUEST):
     """A thread waits at the gate."""
 
 
 @dataclass(frozen=True)
-class Released:
+class Released(Message, kind=lib.GL_RELEASED):
     """The gate is shut and all submitted work has finished.
 
     prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
@@ -54,16 +124,24 @@ class Released:
     wants: bool = False
     stopped: bool = False
 
+    @classmethod
+    def of(cls, m: Any) -> Self:
+        return cls(
+            *(int(m.epoch), int(m.prefetch_bytes), int(m.prefetch_ns)),
+            wants=bool(m.flags & lib.GL_RELEASED_WANTS),
+            stopped=bool(m.flags & lib.GL_RELEASED_STOPPED),
+        )
+
 
 @dataclass(frozen=True)
-class Stuck:
+class Stuck(Message, kind=lib.GL_STUCK):
     """The submitted work does not finish."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(Message, kind=lib.GL_PROGRESS):
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), and for how many it had some (busy_ns)."""
 
@@ -73,7 +151,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Restored:
+class Restored(Message, kind=lib.GL_RESTORED):
     """All memory is restored: so many bytes in so many ns."""
 
     epoch: int
@@ -82,19 +160,19 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class Why:
+class Why(Message, kind=lib.GL_WHY):
     """A thread has waited for a while and wants to know the reason."""
 
 
 @dataclass(frozen=True)
-class Name:
+class Name(Message, kind=lib.GL_NAME):
     """The client shares memory; name: GL_NAME_BYTES bytes by which others find it."""
 
     name: bytes
 
 
 @dataclass(frozen=True)
-class Meet:
+class Meet(Message, kind=lib.GL_MEET):
     """The client asks for the process of its job that has this name.
 
     number: the asker's own, for the answer. what: two numbers that the other process gets.
@@ -106,7 +184,7 @@ class Meet:
 
 
 @dataclass(frozen=True)
-class HostTake:
+class HostTake(Message, kind=lib.GL_HOST_TAKE):
     """The client asks for so many bytes of host memory for copies, under a number of its own."""
 
     number: int
@@ -114,24 +192,24 @@ class HostTake:
 
 
 @dataclass(frozen=True)
-class HostGive:
+class HostGive(Message, kind=lib.GL_HOST_GIVE):
     """The client has unmapped the host memory of this number."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Suspends:
+class Suspends(Message, kind=lib.GL_SUSPENDS):
     """Slurm is about to stop the client."""
 
 
 @dataclass(frozen=True)
-class Signalled:
+class Signalled(Message, kind=lib.GL_SIGNALLED):
     """A thread that waits at the gate has handled a signal."""
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Message, kind=lib.GL_CLAIM):
     """The client is about to allocate on a device.
 
     number: its own, for the answer. bytes: what it would like to have there in all. least: what it
@@ -145,7 +223,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Details:
+class Details(Message, kind=lib.GL_DETAILS):
     """What people want to know of the memory on a device.
 
     left: bytes evicted without a copy since the last message. clean: enum gl_clean. fixed: bytes by
@@ -157,9 +235,14 @@ class Details:
     clean: int
     fixed: Mapping[str, int]
 
+    @classmethod
+    def of(cls, m: Any) -> Self:
+        fixed = {why: int(getattr(m, why)) for why in FIXED}
+        return cls(_uuid(m), int(m.left), int(m.clean), fixed)
+
 
 @dataclass(frozen=True)
-class Channels:
+class Channels(Message, kind=lib.GL_CHANNELS):
     """Whether the client's channel groups can be controlled.
 
     state: enum gl_channels_state. reason: why they cannot, or why the last stop that was given up
@@ -171,29 +254,8 @@ class Channels:
     reason: str
     given_up: int = 0
 
-
-@dataclass(frozen=True)
-class Unknown:
-    """A message of a type that only later releases know: it is ignored."""
-
-
-Message = (
-    Hello
-    | Memory
-    | Request
-    | Released
-    | Stuck
-    | Progress
-    | Restored
-    | Why
-    | Name
-    | Meet
-    | HostTake
-    | HostGive
-    | Suspends
-    | Signalled
-    | Claim
-    | Details
-    | Channels
-    | Unknown
-)
+    @classmethod
+    def of(cls, m: Any) -> Self:
+        if m.state > lib.GL_CHANNELS_REFUSED:
+            raise WireError(f"channel groups in state {m.state}")
+        return super().of(m)

@@ -26,7 +26,7 @@ from leased.leasing.tenant import Tenant
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.store.records import TenantRecord
-from leased.wire import client_messages, header, parser
+from leased.wire import client_messages, header
 from leased.wire.device_bytes import uuid_text
 from tests.core.items import items
 from tests.fuzz import host_memory
@@ -191,7 +191,7 @@ class Node:
         self.messages += 1
         peer.asked = data[:1] == b"{"
         with suppress(header.WireError):
-            said = parser.parse(data)
+            said = client_messages.parse(data)
             if isinstance(said, client_messages.Hello) and said.held_epoch:
                 self.claimed.add((peer.job, said.held_epoch))
         if peer.sock.open:

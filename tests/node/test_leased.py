@@ -27,7 +27,7 @@ from leased.memory.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting, usage_record
 from leased.store.records import TenantRecord
-from leased.wire import client_messages, header, parser
+from leased.wire import client_messages, header
 from leased.wire.device_bytes import uuid_bytes, uuid_text
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
@@ -120,22 +120,23 @@ def message(kind: str, number: int) -> bytearray:
 
 def test_wire_round_trip_and_faults() -> None:
     assert uuid_text(uuid_bytes(UUID)) == UUID
-    assert parser.parse(bytes(message("gl_header", lib.GL_REQUEST))) == client_messages.Request()
+    request = bytes(message("gl_header", lib.GL_REQUEST))
+    assert client_messages.parse(request) == client_messages.Request()
     hello = message("gl_hello", lib.GL_HELLO)
-    assert parser.parse(bytes(hello)) == client_messages.Hello(0, False, {})
+    assert client_messages.parse(bytes(hello)) == client_messages.Hello(0, False, {})
     hello[28] = 17  # n_devices
     with pytest.raises(header.WireError, match="17 devices"):
-        parser.parse(bytes(hello))
+        client_messages.parse(bytes(hello))
     later = message("gl_header", lib.GL_REQUEST)
     later[4] = 9
     with pytest.raises(header.WireError, match="its interposer speaks version 9 of the protocol"):
-        parser.parse(bytes(later))
+        client_messages.parse(bytes(later))
 
 
 @given(st.binary(max_size=header.MAX_MESSAGE))
 def test_no_bytes_are_more_than_refused(data: bytes) -> None:
     with contextlib.suppress(header.WireError):
-        parser.parse(data)
+        client_messages.parse(data)
 
 
 def test_residency_moves_only_what_must_move() -> None:

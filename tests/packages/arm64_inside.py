@@ -45,7 +45,7 @@ def said(*command: str, status: int = 0, **env: str) -> str:
 
 def messages() -> None:
     """The wire extension lays them out as on every machine."""
-    from leased.wire import header, parser
+    from leased.wire import client_messages, header
     from leased.wire.table import MESSAGES, OF_CLIENTS
 
     golden = json.loads((CHECKOUT / "tests/wire/data/wire_vectors.json").read_text())
@@ -53,7 +53,7 @@ def messages() -> None:
         data = bytes.fromhex(golden[row.name.lower()])
         assert header.check_header(data) == row.number
         assert len(data) == row.size
-    read = [parser.parse(bytes.fromhex(golden[row.name.lower()])) for row in OF_CLIENTS]
+    read = [client_messages.parse(bytes.fromhex(golden[row.name.lower()])) for row in OF_CLIENTS]
     say(f"{len(golden)} messages, {len(read)} of clients read")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _gpulease import ffi, lib
 
-from leased.wire import client_messages, daemon_messages, header, parser
+from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
 
 WAIT_S = 60.0
@@ -46,7 +46,7 @@ class Client:
     def listen(self, auto: Callable[[], bool]) -> None:
         """Read messages until the connection ends; each wakes the threads that wait."""
         while data := self._receive():
-            message = parser.parse(data)
+            message = client_messages.parse(data)
             if isinstance(message, client_messages.Why):
                 self.asked += 1
                 if self.why is not None:

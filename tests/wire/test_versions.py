@@ -9,7 +9,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.connections import limits
-from leased.wire import daemon_messages, header, parser
+from leased.wire import client_messages, daemon_messages, header
 from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, message, refusal
 from tests.shim.lease import test_waiting
 from tests.shim.lease.test_waiting import complaint
@@ -19,6 +19,7 @@ from tests.support.programs import line, tell
 
 daemon, uuid = swap.daemon, swap.uuid
 program, swapping = test_waiting.program, swap.program
+KNOWN = client_messages.Message.BY_TYPE
 LATER = 200  # a type of message that no release has yet
 
 
@@ -35,7 +36,7 @@ def versions(sock: object) -> set[int]:
 # -- the daemon ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [0, max(parser.PARSERS) + 1, 64, lib.GL_GRANT, LATER, 65535])
+@pytest.mark.parametrize("kind", [0, max(KNOWN) + 1, 64, lib.GL_GRANT, LATER, 65535])
 @pytest.mark.parametrize("more", [b"", bytes(40), bytes(900)])
 def test_the_daemon_ignores_what_it_does_not_know(kind: int, more: bytes) -> None:
     door = Door()
@@ -81,7 +82,7 @@ def test_the_daemon_ignores_bits_that_it_does_not_know() -> None:
     assert kinds(sock) == [lib.GL_GRANT]
 
 
-@pytest.mark.parametrize("kind", sorted(parser.PARSERS))
+@pytest.mark.parametrize("kind", sorted(KNOWN))
 def test_a_known_type_of_another_length_is_refused(kind: int) -> None:
     door = Door()
     sock = door.connect()
