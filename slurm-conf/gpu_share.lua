@@ -17,7 +17,6 @@ local ALIVE = "/run/gpu-lease-placer/alive"
 local LONGEST_ALIVE, LONGEST_HOLD = 120, 3600 -- seconds that its file may name, whatever the clocks
 local LONGEST_COMMENT = 1023 -- bytes that slurmctld takes
 local EXCLUSIVE = 0 -- of job.shared
-local LONGEST = 511 -- bytes of the option's value
 local SHOWN = 40 -- bytes of it that a message repeats
 
 local function option_of(job)
@@ -73,29 +72,35 @@ local function number_and_unit(text)
 	return tonumber(number), unit
 end
 
-local function is_time(text)
+-- From so many to so many ms.
+local function is_time(least, most)
 	local milliseconds = { [""] = 1e3, s = 1e3, ms = 1, m = 60e3 }
-	local number, unit = number_and_unit(text)
-	local length = number and milliseconds[unit] and number * milliseconds[unit]
-	return length ~= nil and length ~= false and length >= 1 and length <= 86400e3
+	return function(text)
+		local number, unit = number_and_unit(text)
+		local length = number and milliseconds[unit] and number * milliseconds[unit]
+		return length ~= nil and length ~= false and length >= least and length <= most
+	end
 end
 
-local function is_amount(text)
+-- From so many to so many bytes, or a fraction.
+local function is_amount(least, most)
 	local power = { K = 1, M = 2, G = 3, T = 4 }
-	local number, unit = number_and_unit(text)
-	if not number then
-		return false
+	return function(text)
+		local number, unit = number_and_unit(text)
+		if not number then
+			return false
+		end
+		if unit == "" or unit == "%" then
+			number = unit == "%" and number / 100 or number
+			return number * 1e12 + 0.5 >= 1 and number <= 1
+		end
+		local letter = string.match(unit, "^([KMGT])i?B?$")
+		if not letter or #unit == 2 then
+			return false
+		end
+		local bytes = number * 1024 ^ power[letter]
+		return bytes >= least and bytes <= most
 	end
-	if unit == "" or unit == "%" then
-		number = unit == "%" and number / 100 or number
-		return number * 1e12 + 0.5 >= 1 and number <= 1
-	end
-	local letter = string.match(unit, "^([KMGT])i?B?$")
-	if not letter or #unit == 2 then
-		return false
-	end
-	local bytes = number * 1024 ^ power[letter]
-	return bytes >= 1024 ^ 2 and bytes <= 1024 ^ 5
 end
 
 -- A part of the GPU's time; nil: the text is not one.
@@ -108,16 +113,16 @@ local function part(text)
 	return number <= 1 and number or nil
 end
 
-local function is_part(text)
-	return part(text) ~= nil
+local function is_part(least)
+	return function(text)
+		return part(text) ~= nil and part(text) >= least
+	end
 end
 
-local function is_limit(text)
-	return part(text) ~= nil and part(text) >= 0.01
-end
-
-local function is_label(text)
-	return #text <= 63 and string.find(text, "^[%w%-_.]+$") ~= nil
+local function is_label(longest)
+	return function(text)
+		return #text <= longest and string.find(text, "^[%w%-_.]+$") ~= nil
+	end
 end
 
 -- Whether the keys do not contradict each other.
@@ -140,18 +145,20 @@ local function one_of(...)
 	end
 end
 
--- The values that each key of --gpu-share may have.
+-- The values that each key of --gpu-share may have: made from spank/keys.def by
+-- `python -m leased.config.documents`.
+local LONGEST = 511 -- bytes of the option's value
 M.keys = {
-	tq = is_time,
+	tq = is_time(1, 86400000),
 	lock = one_of("on", "off", "auto"),
-	mem = is_amount,
+	mem = is_amount(1048576, 1125899906842624),
 	oversub = one_of("on", "off"),
 	memory = one_of("managed", "swap", "auto"),
-	request = is_part,
-	limit = is_limit,
-	affinity = is_label,
-	["anti-affinity"] = is_label,
-	exclusion = is_label,
+	request = is_part(0),
+	limit = is_part(0.01),
+	affinity = is_label(63),
+	["anti-affinity"] = is_label(63),
+	exclusion = is_label(63),
 	class = one_of("online", "offline", "none"),
 }
 

@@ -5,23 +5,30 @@
 
 #include <string.h>
 
-static const struct key {
-	const char *name, *example;
-	uint32_t bit;
-	int (*parse)(const char *value, struct gl_options *out, struct fault fault);
-	bool (*format)(const struct gl_options *options, struct writer *to);
-} keys[] = {
-#define OPTION_KEY(NAME, name, key, bit, example, help)                                            \
-	{key, example, GL_KEY_##NAME, parse_##name, format_##name},
+#define WORDS(words) GL_VALUES_WORDS, words, 0, 0
+#define TIME(least, most) GL_VALUES_TIME, NULL, least, most
+#define AMOUNT(least, most) GL_VALUES_AMOUNT, NULL, least, most
+#define PART(least) GL_VALUES_PART, NULL, least, 1
+#define LABEL GL_VALUES_LABEL, NULL, 0, 0
+
+static const struct row {
+	struct gl_key_row key;
+	int (*parse)(const struct gl_key_row *key, const char *value, struct gl_options *out,
+	             struct fault fault);
+	bool (*format)(const struct gl_key_row *key, const struct gl_options *options,
+	               struct writer *to);
+} rows[] = {
+#define OPTION_KEY(NAME, name, said, bit, values, example, help)                                   \
+	{{said, example, GL_KEY_##NAME, values}, parse_##name, format_##name},
 #include "keys.def"
 #undef OPTION_KEY
 };
 
-#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+#define N_KEYS (sizeof(rows) / sizeof(rows[0]))
 
-const char *gl_option_key_name(size_t number)
+const struct gl_key_row *gl_option_key_at(size_t number)
 {
-	return number < N_KEYS ? keys[number].name : NULL;
+	return number < N_KEYS ? &rows[number].key : NULL;
 }
 
 /* Writes the names of all keys, as in "tq, lock and mem". Those that do not fit are left out. */
@@ -31,16 +38,20 @@ static const char *key_names(char *text, size_t size)
 
 	text[0] = '\0';
 	for (size_t i = 0; i < N_KEYS; i++)
-		if (!append(&to, "%s%s", i + 1 == N_KEYS ? " and " : i ? ", " : "", keys[i].name))
+		if (!append(&to, "%s%s",
+		            !i               ? ""
+		            : i + 1 < N_KEYS ? ", "
+		                             : " and ",
+		            rows[i].key.name))
 			break;
 	return text;
 }
 
-static const struct key *find_key(const char *name)
+static const struct row *find_key(const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++)
-		if (!strcmp(name, keys[i].name))
-			return &keys[i];
+		if (!strcmp(name, rows[i].key.name))
+			return &rows[i];
 	return NULL;
 }
 
@@ -49,24 +60,24 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 {
 	char text[SHOWN + 4], names[GL_OPTIONS_ERROR];
 	char *colon = strchr(pair, ':');
-	const struct key *key;
+	const struct row *row;
 
 	if (colon)
 		*colon = '\0';
-	key = find_key(pair);
-	if (key && (!colon || !colon[1]))
-		return refuse(fault, "%s has no value; write for example %s", key->name,
-		              key->example);
+	row = find_key(pair);
+	if (row && (!colon || !colon[1]))
+		return refuse(fault, "%s has no value; write for example %s", row->key.name,
+		              row->key.example);
 	if (!colon || colon == pair)
 		return refuse(fault, "'%s%s' is not KEY:VALUE; write for example tq:60,lock:auto",
 		              shown(pair, strlen(pair), text), colon ? ":" : "");
-	if (!key)
+	if (!row)
 		return refuse(fault, "unknown key '%s'; the keys are %s",
 		              shown(pair, strlen(pair), text), key_names(names, sizeof(names)));
-	if (out->given & key->bit)
+	if (out->given & row->key.bit)
 		return refuse(fault, "%s is given twice; give each key once", pair);
-	out->given |= key->bit;
-	return key->parse(colon + 1, out, fault);
+	out->given |= row->key.bit;
+	return row->parse(&row->key, colon + 1, out, fault);
 }
 
 /* What two keys say together. */
@@ -131,7 +142,8 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 		return -1;
 	text[0] = '\0';
 	for (size_t i = 0; i < N_KEYS; i++)
-		if ((options->given & keys[i].bit) && !keys[i].format(options, &to))
+		if ((options->given & rows[i].key.bit) &&
+		    !rows[i].format(&rows[i].key, options, &to))
 			return -1;
 	if (to.used)
 		text[to.used - 1] = '\0'; /* the last comma */
@@ -141,7 +153,7 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 const char *gl_options_help(void)
 {
 	return "--gpu-share=KEY:VALUE[,KEY:VALUE...]\n"
-#define OPTION_KEY(NAME, name, key, bit, example, help) help
+#define OPTION_KEY(NAME, name, key, bit, values, example, help) help
 #include "keys.def"
 #undef OPTION_KEY
 	       "With --gres=shard:N. The same text in the environment variable GPU_SHARE is the\n"

@@ -20,7 +20,7 @@
 #define GL_LABEL_TEXT 64     /* bytes of the longest label, with its NUL */
 
 enum gl_option_key { /* bits of gl_options.given */
-#define OPTION_KEY(NAME, name, key, bit, example, help) GL_KEY_##NAME = (bit),
+#define OPTION_KEY(NAME, name, key, bit, values, example, help) GL_KEY_##NAME = (bit),
 #include "keys.def"
 #undef OPTION_KEY
 };
@@ -55,8 +55,27 @@ int gl_options_parse(const char *text, struct gl_options *out, char *error, size
  */
 int gl_options_format(const struct gl_options *options, char *text, size_t text_size);
 
-/* The name of the key with this number in the canonical order, from 0 on; NULL after the last. */
-const char *gl_option_key_name(size_t number);
+enum gl_values {
+	GL_VALUES_WORDS =
+	    1,              /* one of `words`, which has | between them; they are numbered from 1 */
+	GL_VALUES_TIME = 2, /* from `least` to `most` ms */
+	GL_VALUES_AMOUNT = 3, /* from `least` to `most` bytes, or a fraction */
+	GL_VALUES_PART = 4,   /* a part of the device's time, from `least` to 1 */
+	GL_VALUES_LABEL = 5   /* at most GL_LABEL_TEXT - 1 characters */
+};
+
+/* A row of keys.def. */
+struct gl_key_row {
+	const char *name;
+	const char *example;
+	uint32_t bit;    /* enum gl_option_key */
+	uint32_t values; /* enum gl_values */
+	const char *words;
+	double least, most;
+};
+
+/* The key with this number in the canonical order, from 0 on; NULL after the last. */
+const struct gl_key_row *gl_option_key_at(size_t number);
 
 /* What --gpu-share=help prints. */
 const char *gl_options_help(void);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 bool append(struct writer *to, const char *format, ...)
 {
@@ -19,89 +20,100 @@ bool append(struct writer *to, const char *format, ...)
 	return true;
 }
 
-bool format_tq(const struct gl_options *options, struct writer *to)
+bool format_tq(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
 {
 	uint64_t ns = options->quantum_ns;
 
 	if (ns % NS_PER_S)
-		return append(to, "tq:%" PRIu64 ".%06" PRIu64 "ms,", ns / NS_PER_MS,
+		return append(to, "%s:%" PRIu64 ".%06" PRIu64 "ms,", key->name, ns / NS_PER_MS,
 		              ns % NS_PER_MS);
-	return append(to, "tq:%" PRIu64 "s,", ns / NS_PER_S);
+	return append(to, "%s:%" PRIu64 "s,", key->name, ns / NS_PER_S);
 }
 
-bool format_lock(const struct gl_options *options, struct writer *to)
+/* The word with this number, from 1 on. */
+static bool format_word(struct writer *to, const struct gl_key_row *key, uint32_t number)
 {
-	static const char *const words[] = {"", "on", "off", "auto"};
+	const char *word = key->words;
 
-	return append(to, "lock:%s,", words[options->lock & 3]);
+	for (; number > 1 && strchr(word, '|'); number--)
+		word = strchr(word, '|') + 1;
+	return append(to, "%s:%.*s,", key->name, (int)strcspn(word, "|"), word);
 }
 
-bool format_mem(const struct gl_options *options, struct writer *to)
+bool format_lock(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+{
+	return format_word(to, key, options->lock);
+}
+
+bool format_memory(const struct gl_key_row *key, const struct gl_options *options,
+                   struct writer *to)
+{
+	return format_word(to, key, options->memory);
+}
+
+bool format_oversub(const struct gl_key_row *key, const struct gl_options *options,
+                    struct writer *to)
+{
+	return format_word(to, key, options->oversub ? 1 : 2);
+}
+
+bool format_mem(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
 {
 	uint64_t unit = UINT64_C(1000000000000);
 	uint64_t fraction = (uint64_t)(options->mem_fraction * 1e12 + 0.5);
 	uint64_t bytes = options->mem_bytes;
 
 	if (bytes % (1 << 20))
-		return append(to, "mem:%" PRIu64 "K,", bytes >> 10);
+		return append(to, "%s:%" PRIu64 "K,", key->name, bytes >> 10);
 	if (bytes)
-		return append(to, "mem:%" PRIu64 "MiB,", bytes >> 20);
-	return append(to, "mem:%" PRIu64 ".%012" PRIu64 ",", fraction / unit, fraction % unit);
+		return append(to, "%s:%" PRIu64 "MiB,", key->name, bytes >> 20);
+	return append(to, "%s:%" PRIu64 ".%012" PRIu64 ",", key->name, fraction / unit,
+	              fraction % unit);
 }
 
-bool format_oversub(const struct gl_options *options, struct writer *to)
-{
-	return append(to, "oversub:%s,", options->oversub ? "on" : "off");
-}
-
-bool format_memory(const struct gl_options *options, struct writer *to)
-{
-	static const char *const words[] = {"", "managed", "swap", "auto"};
-
-	return append(to, "memory:%s,", words[options->memory & 3]);
-}
-
-static bool format_part(struct writer *to, const char *key, double part)
+static bool format_part(struct writer *to, const struct gl_key_row *key, double part)
 {
 	uint64_t millionths = (uint64_t)(part * 1e6 + 0.5);
 
-	return append(to, "%s:%" PRIu64 ".%06" PRIu64 ",", key, millionths / 1000000,
+	return append(to, "%s:%" PRIu64 ".%06" PRIu64 ",", key->name, millionths / 1000000,
 	              millionths % 1000000);
 }
 
-bool format_request(const struct gl_options *options, struct writer *to)
+bool format_request(const struct gl_key_row *key, const struct gl_options *options,
+                    struct writer *to)
 {
-	return format_part(to, "request", options->request);
+	return format_part(to, key, options->request);
 }
 
-bool format_limit(const struct gl_options *options, struct writer *to)
+bool format_limit(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
 {
-	return format_part(to, "limit", options->limit);
+	return format_part(to, key, options->limit);
 }
 
-static bool format_label(struct writer *to, const char *key, const char *label)
+static bool format_label(struct writer *to, const struct gl_key_row *key, const char *label)
 {
-	return append(to, "%s:%s,", key, *label ? label : "none");
+	return append(to, "%s:%s,", key->name, *label ? label : "none");
 }
 
-bool format_affinity(const struct gl_options *options, struct writer *to)
+bool format_affinity(const struct gl_key_row *key, const struct gl_options *options,
+                     struct writer *to)
 {
-	return format_label(to, "affinity", options->affinity);
+	return format_label(to, key, options->affinity);
 }
 
-bool format_anti_affinity(const struct gl_options *options, struct writer *to)
+bool format_anti_affinity(const struct gl_key_row *key, const struct gl_options *options,
+                          struct writer *to)
 {
-	return format_label(to, "anti-affinity", options->anti_affinity);
+	return format_label(to, key, options->anti_affinity);
 }
 
-bool format_exclusion(const struct gl_options *options, struct writer *to)
+bool format_exclusion(const struct gl_key_row *key, const struct gl_options *options,
+                      struct writer *to)
 {
-	return format_label(to, "exclusion", options->exclusion);
+	return format_label(to, key, options->exclusion);
 }
 
-bool format_class(const struct gl_options *options, struct writer *to)
+bool format_class(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
 {
-	static const char *const words[] = {"", "online", "offline", "none"};
-
-	return append(to, "class:%s,", words[options->job_class & 3]);
+	return format_word(to, key, options->job_class);
 }

@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define QUANTUM_MIN NS_PER_MS
-#define QUANTUM_MAX (UINT64_C(86400) * NS_PER_S)
-#define MEM_MIN (UINT64_C(1) << 20)
-#define MEM_MAX (UINT64_C(1) << 50)
-#define LIMIT_MIN 0.01
 #define FRACTIONS 1e12 /* a fraction of the device is stored in such parts (format_mem) */
 
 int refuse(struct fault fault, const char *format, ...)
@@ -53,7 +48,8 @@ static bool read_decimal(const char **cursor, double *out)
 	return true;
 }
 
-int parse_tq(const char *value, struct gl_options *out, struct fault fault)
+int parse_tq(const struct gl_key_row *key, const char *value, struct gl_options *out,
+             struct fault fault)
 {
 	char text[SHOWN + 4];
 	const char *at = value;
@@ -61,36 +57,73 @@ int parse_tq(const char *value, struct gl_options *out, struct fault fault)
 
 	if (read_decimal(&at, &number)) {
 		if (!*at || !strcmp(at, "s"))
-			unit = 1e9;
+			unit = 1e3;
 		else if (!strcmp(at, "ms"))
-			unit = 1e6;
+			unit = 1;
 		else if (!strcmp(at, "m"))
-			unit = 60e9;
+			unit = 60e3;
 	}
 	if (unit < 0)
 		return refuse(fault, "tq:%s is not a time; write seconds (30), 30s, 500ms or 2m",
 		              shown(value, strlen(value), text));
 	number *= unit;
-	if (number < (double)QUANTUM_MIN || number > (double)QUANTUM_MAX)
-		return refuse(fault, "tq:%s is out of range; a quantum is from 1ms to 1440m",
-		              shown(value, strlen(value), text));
-	out->quantum_ns = (uint64_t)(number + 0.5);
+	if (number < key->least || number > key->most)
+		return refuse(fault, "tq:%s is out of range; a quantum is from %gms to %gm",
+		              shown(value, strlen(value), text), key->least, key->most / 60e3);
+	out->quantum_ns = (uint64_t)(number * (double)NS_PER_MS + 0.5);
 	return 0;
 }
 
-int parse_lock(const char *value, struct gl_options *out, struct fault fault)
+/* The number of a word; 0: it is none of the key's. */
+static uint32_t number_of(const struct gl_key_row *key, const char *value)
 {
-	char text[SHOWN + 4];
+	uint32_t number = 1;
 
-	if (!strcmp(value, "on"))
-		out->lock = GL_LOCK_ON;
-	else if (!strcmp(value, "off"))
-		out->lock = GL_LOCK_OFF;
-	else if (!strcmp(value, "auto"))
-		out->lock = GL_LOCK_AUTO;
-	else
-		return refuse(fault, "lock:%s is not known; write lock:on, lock:off or lock:auto",
-		              shown(value, strlen(value), text));
+	for (const char *at = key->words; at; at = strchr(at, '|'), number++) {
+		at += *at == '|';
+		if (strcspn(at, "|") == strlen(value) && !strncmp(at, value, strlen(value)))
+			return number;
+	}
+	return 0;
+}
+
+static int read_word(const struct gl_key_row *key, const char *value, uint32_t *out,
+                     struct fault fault)
+{
+	char text[SHOWN + 4], list[GL_OPTIONS_ERROR] = "";
+	struct writer to = {list, sizeof(list), 0};
+
+	*out = number_of(key, value);
+	if (*out)
+		return 0;
+	for (const char *at = key->words; at; at = strchr(at, '|')) {
+		const char *between = at == key->words ? "" : strchr(at + 1, '|') ? ", " : " or ";
+
+		at += *at == '|';
+		append(&to, "%s%s:%.*s", between, key->name, (int)strcspn(at, "|"), at);
+	}
+	return refuse(fault, "%s:%s is not known; write %s", key->name,
+	              shown(value, strlen(value), text), list);
+}
+
+int parse_lock(const struct gl_key_row *key, const char *value, struct gl_options *out,
+               struct fault fault)
+{
+	return read_word(key, value, &out->lock, fault);
+}
+
+int parse_memory(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                 struct fault fault)
+{
+	return read_word(key, value, &out->memory, fault);
+}
+
+int parse_oversub(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                  struct fault fault)
+{
+	if (read_word(key, value, &out->oversub, fault) < 0)
+		return -1;
+	out->oversub = out->oversub == 1; /* on */
 	return 0;
 }
 
@@ -106,7 +139,8 @@ static uint64_t size_unit(const char *suffix)
 	return UINT64_C(1) << (10 * (letter - letters + 1));
 }
 
-int parse_mem(const char *value, struct gl_options *out, struct fault fault)
+int parse_mem(const struct gl_key_row *key, const char *value, struct gl_options *out,
+              struct fault fault)
 {
 	char text[SHOWN + 4];
 	const char *at = value;
@@ -140,48 +174,17 @@ int parse_mem(const char *value, struct gl_options *out, struct fault fault)
 		return refuse(
 		    fault, "mem:%s has an unknown unit; write K, M, G or T (20G or 20GiB)", text);
 	number *= (double)unit;
-	if (number < (double)MEM_MIN || number > (double)MEM_MAX)
-		return refuse(fault, "mem:%s is out of range; a size is from 1MiB to 1024TiB",
-		              text);
+	if (number < key->least || number > key->most)
+		return refuse(fault, "mem:%s is out of range; a size is from %gMiB to %gTiB", text,
+		              key->least / (1 << 20), key->most / (1LL << 40));
 	out->mem_bytes = (uint64_t)number >> 10 << 10; /* as it is stored */
 	out->mem_fraction = 0;
 	return 0;
 }
 
-int parse_oversub(const char *value, struct gl_options *out, struct fault fault)
-{
-	char text[SHOWN + 4];
-
-	if (!strcmp(value, "on"))
-		out->oversub = 1;
-	else if (!strcmp(value, "off"))
-		out->oversub = 0;
-	else
-		return refuse(fault, "oversub:%s is not known; write oversub:on or oversub:off",
-		              shown(value, strlen(value), text));
-	return 0;
-}
-
-int parse_memory(const char *value, struct gl_options *out, struct fault fault)
-{
-	char text[SHOWN + 4];
-
-	if (!strcmp(value, "managed"))
-		out->memory = GL_MEMORY_MANAGED;
-	else if (!strcmp(value, "swap"))
-		out->memory = GL_MEMORY_SWAP;
-	else if (!strcmp(value, "auto"))
-		out->memory = GL_MEMORY_AUTO;
-	else
-		return refuse(fault,
-		              "memory:%s is not known; write memory:managed, memory:swap or "
-		              "memory:auto",
-		              shown(value, strlen(value), text));
-	return 0;
-}
-
 /* Reads a part of the device's time. */
-static int read_part(const char *key, const char *value, double *out, struct fault fault)
+static int read_part(const struct gl_key_row *key, const char *value, double *out,
+                     struct fault fault)
 {
 	char text[SHOWN + 4];
 	const char *at = value;
@@ -195,29 +198,29 @@ static int read_part(const char *key, const char *value, double *out, struct fau
 	if (!is_number || *at || number > 1)
 		return refuse(
 		    fault,
-		    "%s:%s is no part of the GPU's time; write a fraction up to 1 (0.3, 30%%)", key,
-		    shown(value, strlen(value), text));
+		    "%s:%s is no part of the GPU's time; write a fraction up to 1 (0.3, 30%%)",
+		    key->name, shown(value, strlen(value), text));
+	if (number < key->least)
+		return refuse(fault, "%s:%g is too little to compute; write %g or more", key->name,
+		              number, key->least);
 	*out = number;
 	return 0;
 }
 
-int parse_request(const char *value, struct gl_options *out, struct fault fault)
+int parse_request(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                  struct fault fault)
 {
-	return read_part("request", value, &out->request, fault);
+	return read_part(key, value, &out->request, fault);
 }
 
-int parse_limit(const char *value, struct gl_options *out, struct fault fault)
+int parse_limit(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                struct fault fault)
 {
-	if (read_part("limit", value, &out->limit, fault) < 0)
-		return -1;
-	if (out->limit < LIMIT_MIN)
-		return refuse(fault, "limit:%g is too little to compute; write 0.01 or more",
-		              out->limit);
-	return 0;
+	return read_part(key, value, &out->limit, fault);
 }
 
 /* Reads a label. It travels through Slurm's commands and comments, so it has no odd characters. */
-static int read_label(const char *key, const char *value, char out[GL_LABEL_TEXT],
+static int read_label(const struct gl_key_row *key, const char *value, char out[GL_LABEL_TEXT],
                       struct fault fault)
 {
 	static const char known[] =
@@ -230,39 +233,31 @@ static int read_label(const char *key, const char *value, char out[GL_LABEL_TEXT
 		    fault,
 		    "%s:%s is no label; write letters, digits, '-', '_' and '.', at most %d, "
 		    "or none",
-		    key, shown(value, length, text), GL_LABEL_TEXT - 1);
+		    key->name, shown(value, length, text), GL_LABEL_TEXT - 1);
 	strcpy(out, strcmp(value, "none") ? value : "");
 	return 0;
 }
 
-int parse_affinity(const char *value, struct gl_options *out, struct fault fault)
+int parse_affinity(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                   struct fault fault)
 {
-	return read_label("affinity", value, out->affinity, fault);
+	return read_label(key, value, out->affinity, fault);
 }
 
-int parse_anti_affinity(const char *value, struct gl_options *out, struct fault fault)
+int parse_anti_affinity(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                        struct fault fault)
 {
-	return read_label("anti-affinity", value, out->anti_affinity, fault);
+	return read_label(key, value, out->anti_affinity, fault);
 }
 
-int parse_exclusion(const char *value, struct gl_options *out, struct fault fault)
+int parse_exclusion(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                    struct fault fault)
 {
-	return read_label("exclusion", value, out->exclusion, fault);
+	return read_label(key, value, out->exclusion, fault);
 }
 
-int parse_class(const char *value, struct gl_options *out, struct fault fault)
+int parse_class(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                struct fault fault)
 {
-	char text[SHOWN + 4];
-
-	if (!strcmp(value, "online"))
-		out->job_class = GL_CLASS_ONLINE;
-	else if (!strcmp(value, "offline"))
-		out->job_class = GL_CLASS_OFFLINE;
-	else if (!strcmp(value, "none"))
-		out->job_class = GL_CLASS_NONE;
-	else
-		return refuse(
-		    fault, "class:%s is not known; write class:online, class:offline or class:none",
-		    shown(value, strlen(value), text));
-	return 0;
+	return read_word(key, value, &out->job_class, fault);
 }

@@ -34,9 +34,11 @@ bool append(struct writer *to, const char *format, ...) __attribute__((format(pr
 
 /* parse_KEY() reads the value of a key, and returns 0, or -1 after refuse(). format_KEY() writes
  * the key and its value, with a comma behind it. */
-#define OPTION_KEY(NAME, name, key, bit, example, help)                                            \
-	int parse_##name(const char *value, struct gl_options *out, struct fault fault);           \
-	bool format_##name(const struct gl_options *options, struct writer *to);
+#define OPTION_KEY(NAME, name, said, bit, values, example, help)                                   \
+	int parse_##name(const struct gl_key_row *key, const char *value, struct gl_options *out,  \
+	                 struct fault fault);                                                      \
+	bool format_##name(const struct gl_key_row *key, const struct gl_options *options,         \
+	                   struct writer *to);
 #include "keys.def"
 #undef OPTION_KEY
 

@@ -1,5 +1,5 @@
-"""What is made from the table of keys: docs/configuration.md, the example in slurm-conf and the
-file that packages install.
+"""What is made from tables of keys: docs/configuration.md, the example in slurm-conf and the file
+that packages install; and from those of --gpu-share the table in slurm-conf/gpu_share.lua.
 
 In a checkout, `python -m leased.config.documents` writes them.
 """
@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leased.config import keys
+from _gpulease import ffi, lib
+
+from leased.config import keys, options
 from leased.config.key import Key
 
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "slurm-conf" / "gpu_share.lua"
 WIDTH = 99  # columns of the example
 RELOAD = (
     "`systemctl reload gpu-leased` reads the file again. New values of what concerns single jobs "
@@ -108,8 +113,35 @@ def _file(what: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+# The function of gpu_share.lua that checks the values of a key.
+CHECKS: dict[int, Callable[[Any], str]] = {
+    lib.GL_VALUES_WORDS: lambda row: (
+        "one_of(" + ", ".join(map(json.dumps, ffi.string(row.words).decode().split("|"))) + ")"
+    ),
+    lib.GL_VALUES_TIME: lambda row: f"is_time({row.least:.0f}, {row.most:.0f})",
+    lib.GL_VALUES_AMOUNT: lambda row: f"is_amount({row.least:.0f}, {row.most:.0f})",
+    lib.GL_VALUES_PART: lambda row: f"is_part({row.least:g})",
+    lib.GL_VALUES_LABEL: lambda _: f"is_label({lib.GL_LABEL_TEXT - 1})",
+}
+
+
+def rules() -> str:
+    """The text of slurm-conf/gpu_share.lua, with its table of keys made anew."""
+    rows = [
+        f"local LONGEST = {lib.GL_OPTIONS_TEXT - 1} -- bytes of the option's value",
+        "M.keys = {",
+    ]
+    for row in options.rows():
+        name = ffi.string(row.name).decode()
+        key = name if name.isidentifier() else f'["{name}"]'
+        rows.append(f"\t{key} = {CHECKS[row.values](row)},")
+    table = "\n".join([*rows, "}"])
+    return re.sub(r"^local LONGEST =.*?^}", lambda _: table, RULES.read_text(), flags=re.M | re.S)
+
+
 # What is made, by its place in a checkout.
 MADE = {
+    "slurm-conf/gpu_share.lua": rules,
     "docs/configuration.md": page,
     "slurm-conf/gpu-leased.toml": example,
     "packaging/gpu-leased.toml": commented,
@@ -117,9 +149,8 @@ MADE = {
 
 
 def main() -> None:
-    root = Path(__file__).resolve().parents[2]
     for name, make in MADE.items():
-        (root / name).write_text(make())
+        (ROOT / name).write_text(make())
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,10 +17,12 @@ SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
 # Characters that are read of a text: one more than the grammar takes, which says that it is too
 # long.
 LONGEST_TEXT = lib.GL_OPTIONS_TEXT
-LOCKS = {1: "on", 2: "off", 3: "auto"}
-MEMORY = {1: "managed", 2: "swap", 3: "auto"}
 ONLINE, OFFLINE, NONE = "online", "offline", "none"  # classes
-CLASSES = {1: ONLINE, 2: OFFLINE, 3: NONE}
+
+
+def rows() -> Iterator[Any]:
+    """The rows of spank/keys.def, as struct gl_key_row."""
+    return itertools.takewhile(bool, map(lib.gl_option_key_at, itertools.count()))
 
 
 @dataclass(frozen=True)
@@ -41,73 +44,62 @@ class Key:
         return {name: getattr(options, name) for name in self.fields}
 
 
-def _number_of(word: str | None, words: dict[int, str]) -> int:
-    return next(number for number, known in words.items() if known == word)
-
-
 def _part(value: float) -> float:
     """In millionths, as it is stored."""
     return round(float(value), 6)
 
 
-def _write_quantum(options: Options, out: Any) -> None:
-    out.quantum_ns = options.quantum_ns
+def _plain(name: str, read: Callable[[Any], Any]) -> Key:
+    """A key with one field, which has the same name in the grammar's struct."""
+    return Key(
+        (name,),
+        lambda out: (read(getattr(out, name)),),
+        lambda options, out: setattr(out, name, getattr(options, name)),
+    )
 
 
-def _write_lock(options: Options, out: Any) -> None:
-    out.lock = _number_of(options.lock, LOCKS)
+def _word(name: str, field: str = "") -> Key:
+    """A key whose value is one of a few words, by numbers from 1 on."""
+    at = field or name
+    (row,) = [row for row in rows() if ffi.string(row.name).decode() == name]
+    words = ffi.string(row.words).decode().split("|")
+    return Key(
+        (at,),
+        lambda out: (words[getattr(out, at) - 1],),
+        lambda options, out: setattr(out, at, words.index(getattr(options, at)) + 1),
+    )
+
+
+def _label(name: str) -> Key:
+    """A key whose value is a label; "": none."""
+    return Key(
+        (name,),
+        lambda out: (ffi.string(getattr(out, name)).decode(),),
+        lambda options, out: setattr(out, name, getattr(options, name).encode()),
+    )
 
 
 def _write_mem(options: Options, out: Any) -> None:
     out.mem_fraction, out.mem_bytes = options.mem_fraction or 0.0, options.mem_bytes or 0
 
 
-def _write_oversub(options: Options, out: Any) -> None:
-    out.oversub = bool(options.oversub)
-
-
-def _write_memory(options: Options, out: Any) -> None:
-    out.memory = _number_of(options.memory, MEMORY)
-
-
-def _write_request(options: Options, out: Any) -> None:
-    out.request = options.request
-
-
-def _write_limit(options: Options, out: Any) -> None:
-    out.limit = options.limit
-
-
-def _write_class(options: Options, out: Any) -> None:
-    out.job_class = _number_of(options.job_class, CLASSES)
-
-
-def _label(name: str) -> Key:
-    """A key whose value is a label; "": none."""
-
-    def write(options: Options, out: Any) -> None:
-        setattr(out, name, getattr(options, name).encode())
-
-    return Key((name,), lambda out: (ffi.string(getattr(out, name)).decode(),), write)
-
-
 # By name, in the grammar's order: see spank/keys.def.
 KEYS = {
-    "tq": Key(("quantum_ns",), lambda out: (int(out.quantum_ns),), _write_quantum),
-    "lock": Key(("lock",), lambda out: (LOCKS[out.lock],), _write_lock),
+    "tq": _plain("quantum_ns", int),
+    "lock": _word("lock"),
     "mem": Key(
         ("mem_fraction", "mem_bytes"),
         lambda out: (float(out.mem_fraction) or None, int(out.mem_bytes) or None),
         _write_mem,
     ),
-    "oversub": Key(("oversub",), lambda out: (bool(out.oversub),), _write_oversub),
-    "memory": Key(("memory",), lambda out: (MEMORY[out.memory],), _write_memory),
-    "request": Key(("request",), lambda out: (_part(out.request),), _write_request),
-    "limit": Key(("limit",), lambda out: (_part(out.limit),), _write_limit),
+    "oversub": _plain("oversub", bool),
+    "memory": _word("memory"),
+    "request": _plain("request", _part),
+    "limit": _plain("limit", _part),
     "affinity": _label("affinity"),
     "anti-affinity": _label("anti_affinity"),
     "exclusion": _label("exclusion"),
-    "class": Key(("job_class",), lambda out: (CLASSES[out.job_class],), _write_class),
+    "class": _word("class", "job_class"),
 }
 
 

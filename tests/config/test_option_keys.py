@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,15 +9,14 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.base.errors import Refused
-from leased.config.options import KEYS, PLAIN, Options, Resolved, bit, parse
+from leased.config.options import KEYS, PLAIN, Options, Resolved, bit, parse, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def names() -> list[str]:
     """The keys as the grammar has them."""
-    found = map(lib.gl_option_key_name, itertools.count())
-    return [ffi.string(name).decode() for name in itertools.takewhile(bool, found)]
+    return [ffi.string(row.name).decode() for row in rows()]
 
 
 def test_python_reads_every_key() -> None:

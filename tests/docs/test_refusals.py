@@ -78,7 +78,7 @@ def check_rows(title: str, said: list[str]) -> None:
 
 
 def text_as_row(text: str) -> str:
-    return re.sub(r"\bX\b|X(?=[gG%])", GAP, text)
+    return re.sub(r"\bX\b|X(?=[gG%]|ms|m\b|MiB|TiB)", GAP, text)
 
 
 def test_refusals_before_there_is_a_job() -> None:
