@@ -70,8 +70,13 @@ class Controller:
         there = {job: jobs[job] for job in chosen if self._obeys(job, jobs[job])}
         online = [job for job, one in there.items() if one.job_class == ONLINE]
         others = [job for job in there if job not in online]
-        if not online or len(chosen) < 2:
+        if not online:
             self.feedback, self.pid = None, Pid()
+            return chosen
+        self.feedback = self.feedback or Feedback(self.allowed)
+        if len(chosen) == len(online):
+            self.feedback.rest(now, {job: there[job].work for job in online})
+        if len(chosen) < 2:
             return chosen
         duty = self._duty(now, there, online, busy, clock)
         us = LONG_US if len(online) == 1 else AS_MADE
@@ -82,6 +87,10 @@ class Controller:
             made[job] = _beside(SHORT_US if n == 1 else SEVERAL_US, duty, there[job])
         self.slices.chosen = chosen | made
         return self.slices.chosen
+
+    def learns(self, job: int) -> bool:
+        """Whether the online job should say how long its work takes, though it is alone."""
+        return self.feedback is None or self.feedback.learns(job)
 
     def disobeys(self, job: int) -> bool:
         """Whether the job does not do what was chosen for it."""
@@ -94,10 +103,8 @@ class Controller:
         self, now: int, there: Mapping[int, Classed], online: list[int], busy: float, clock: float
     ) -> int:
         """Of the offline jobs."""
-        if not any(one.job_class == OFFLINE for one in there.values()):
-            self.feedback = None
+        if self.feedback is None or all(one.job_class != OFFLINE for one in there.values()):
             return ALWAYS
-        self.feedback = self.feedback or Feedback(self.allowed)
         if self.by == "pid":
             return self.pid.look(busy, clock)
         if self.by == "slices":

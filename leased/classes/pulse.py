@@ -22,6 +22,7 @@ class Work(NamedTuple):
 KEPT_ALONE, KEPT_BESIDE = 0.95, 0.97  # of what is known, when more is learnt
 LEAST = 0.02  # of a mean, by which looks are taken to differ at least
 ENOUGH = 3  # looks
+SURE = 1.5  # standard errors
 
 
 @dataclass
@@ -51,10 +52,9 @@ class Mean:
         return self.means / self.looks
 
     @property
-    def doubt(self) -> float:
-        """By how much the mean may be wrong, as a part of it."""
-        spread = math.sqrt(max(0.0, self.squares / self.looks - self.ns**2))
-        return max(LEAST, spread / self.ns) / math.sqrt(self.looks)
+    def spread(self) -> float:
+        """By how much looks differ, as a part of the mean."""
+        return math.sqrt(max(0.0, self.squares / self.looks - self.ns**2)) / self.ns
 
 
 @dataclass
@@ -74,4 +74,5 @@ class Pulse:
     @property
     def doubt(self) -> float:
         """The slowdown may be that much less, or more."""
-        return math.hypot(self.alone.doubt, self.beside.doubt)
+        spread = max(LEAST, self.alone.spread, self.beside.spread)
+        return SURE * spread * math.sqrt(1 / self.alone.looks + 1 / self.beside.looks)

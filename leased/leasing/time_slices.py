@@ -15,7 +15,7 @@ from _gpulease import lib
 
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
-from leased.config.options import NONE
+from leased.config.options import NONE, ONLINE
 from leased.core.tenant_events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
@@ -95,6 +95,7 @@ class TimeSlices:
         holders = [t for t in tenants if self.loop.view.tenant(t.job_id).lease is not None]
         shared = any(t.given.request > 0 or t.given.limit < 1 for t in tenants)
         if len(holders) < 2:
+            self._learn_alone(uuid, holders)
             return None
         said = {t.job_id: _said(t) for t in holders}
         for tenant in holders:
@@ -108,6 +109,13 @@ class TimeSlices:
             return by_slices(known, processes, slices)
         favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
         return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
+
+    def _learn_alone(self, uuid: str, holders: list[Tenant]) -> None:
+        """Ask an online job that is alone how long its work takes, until that is known."""
+        controller = self.controllers.get(uuid)
+        for tenant in holders if controller else []:
+            if controller and tenant.given.job_class == ONLINE and controller.learns(tenant.job_id):
+                tenant.tell_holders(daemon_messages.MEASURE)
 
     # -- what is known -------------------------------------------------------------------
 
@@ -163,8 +171,9 @@ class TimeSlices:
         }
         controller.look(now, jobs, busy)
         for job, tenant in tenants.items():
-            if self.chosen(job, uuid)[:2] != before[job][:2]:
-                for client in list(tenant.clients):
+            news = self.chosen(job, uuid)[:2] != before[job][:2]
+            for client in list(tenant.clients):
+                if news or uuid not in client.runs:
                     self._tell(tenant, client)
 
     def _seen(self, tenant: Tenant, part: float | None, work: Mapping[int, int]) -> Seen:
@@ -178,7 +187,10 @@ class TimeSlices:
         )
 
     def _tell(self, tenant: Tenant, client: Client) -> None:
-        """Tell a process what it has not been told yet."""
+        """Tell a process what it has not been told yet. While processes come back after a restart
+        it keeps what the daemon before wanted."""
+        if self.loop.view.in_grace:
+            return
         said = client.channels
         if said is None or said.state == lib.GL_CHANNELS_REFUSED:
             client.runs = {}

@@ -42,8 +42,10 @@ void channels_set_slice(const uint8_t uuid[16], uint64_t us);
 /* The part of the time in which they may run, per mille; from 1000 on: always. */
 void channels_set_duty(const uint8_t uuid[16], unsigned int permille);
 
-/* The daemon that wanted these is gone: everything runs as the library made it. */
-void channels_forget(void);
+/* The daemon that wanted these is gone. They are kept until another one says what it wants, so that
+ * jobs beside this one do not suffer, but for half a minute at most, and a duty of next to nothing
+ * is raised: nobody may end it. Then everything runs as the library made it. */
+void channels_keep(void);
 
 /* -- stops --------------------------------------------------------------------------------------
  *

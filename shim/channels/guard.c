@@ -28,6 +28,8 @@
 #define RETRY_NS (5 * MS)   /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
 #define FAILED 1            /* a stop that has ended by itself */
+#define LEAST_DUTY 100       /* per mille, while no daemon is there that could end it */
+#define KEPT_NS (30000 * MS) /* how long what a daemon wanted is kept without it */
 #define HANGS_NS (100 * MS) /* a call that takes longer may never return */
 
 /* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
@@ -38,6 +40,7 @@ static struct gpu {
 	uint64_t slice_us; /* 0: as made */
 	unsigned int duty; /* per mille */
 } gpus[MOST_GPUS];
+static uint64_t forget_at; /* when all of that is forgotten, in ns; 0: the daemon is there */
 static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
 
 /* -- what is --------------------------------------------------------------------------------- */
@@ -389,6 +392,8 @@ static uint64_t next_ns(void)
 	if (until > FAILED && until != NO_END && (next == NO_END || until < now + next))
 		next = until > now ? until - now : 0;
 	groups_take();
+	if (forget_at && (next == NO_END || forget_at < now + next))
+		next = forget_at > now ? forget_at - now : 0;
 	for (size_t i = 0; i < MOST_GPUS; i++) {
 		uint64_t at = now % PERIOD_NS, on = PERIOD_NS / 1000 * gpus[i].duty;
 		uint64_t edge = at < on ? on - at : PERIOD_NS - at;
@@ -423,6 +428,17 @@ static void end_stop(void)
 		debug("a stop ends: it was not renewed");
 }
 
+/* No daemon has come back: everything runs as the library made it. */
+static void forget_wishes(void)
+{
+	groups_take();
+	if (forget_at && forget_at <= now_ns()) {
+		memset(gpus, 0, sizeof(gpus));
+		forget_at = 0;
+	}
+	groups_give();
+}
+
 static void look(void)
 {
 	unsigned int request = atomic_load(&asked);
@@ -432,6 +448,7 @@ static void look(void)
 		;
 	ask_once();
 	end_stop();
+	forget_wishes();
 	if (atomic_load(&state) == CHANNELS_CONTROLLED)
 		while (set_slice())
 			;
@@ -499,6 +516,7 @@ void channels_set_slice(const uint8_t uuid[GPU_UUID_BYTES], uint64_t us)
 	gpu = gpu_place(uuid);
 	if (gpu)
 		gpu->slice_us = us;
+	forget_at = 0;
 	groups_give();
 	ask();
 }
@@ -511,14 +529,18 @@ void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], unsigned int permille
 	gpu = gpu_place(uuid);
 	if (gpu)
 		gpu->duty = permille < 1000 ? permille : 1000;
+	forget_at = 0;
 	groups_give();
 	ask();
 }
 
-void channels_forget(void)
+void channels_keep(void)
 {
 	groups_take();
-	memset(gpus, 0, sizeof(gpus));
+	for (size_t i = 0; i < MOST_GPUS; i++)
+		if (gpus[i].used && gpus[i].duty < LEAST_DUTY)
+			gpus[i].duty = LEAST_DUTY;
+	forget_at = now_ns() + KEPT_NS;
 	groups_give();
 	ask();
 }
@@ -641,6 +663,7 @@ bool channels_settle(long us)
 static void in_child(void)
 {
 	memset(gpus, 0, sizeof(gpus));
+	forget_at = 0;
 	atomic_store(&stop_until, 0);
 	atomic_store(&asked, 0);
 	atomic_store(&done, 0);

@@ -69,7 +69,7 @@ static void take_refusal(const struct gl_refused *message)
 static void take_resync(void)
 {
 	explain_forget_daemon(now_ns());
-	channels_forget();
+	channels_keep();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	suspend_forget_daemon();

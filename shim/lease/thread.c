@@ -95,7 +95,7 @@ static void notice_loss(void)
 {
 	if (!link_take_loss())
 		return;
-	channels_forget();
+	channels_keep();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);

@@ -134,6 +134,7 @@ class Waits(NamedTuple):
 
     p50: float
     p99: float
+    mean: float
 
 
 class Beside(NamedTuple):
@@ -149,13 +150,27 @@ def end(process: Process) -> None:
     process.communicate()
 
 
-def served(site: Site, job: Job) -> Waits:
-    first = round(site.learns_s * 1000 / EVERY_MS / SCALE)
-    wishes = (SERVICE_MS * 1000 * SCALE, EVERY_MS * 1000 * SCALE, first + REQUESTS)
+def serves(site: Site, job: Job) -> Process:
+    """A service, from now on. The first requests are for the daemon to learn."""
+    wishes = (SERVICE_MS * 1000 * SCALE, EVERY_MS * 1000 * SCALE, learning(site) + REQUESTS)
     process = site.start(job, BUILD / "turns", "service", *wishes)
     go_on(process)
-    waits = sorted(float(us) / 1000 / SCALE for us in finish(process).split()[first:])
-    return Waits(statistics.median(waits), waits[int(len(waits) * 0.99)])
+    return process
+
+
+def learning(site: Site) -> int:
+    return round(site.learns_s * 1000 / EVERY_MS / SCALE)
+
+
+def waits_of(site: Site, process: Process) -> Waits:
+    """What the last requests of a service took, at its end."""
+    said = finish(process).split()[learning(site) :]
+    waits = sorted(float(us) / 1000 / SCALE for us in said)
+    return Waits(statistics.median(waits), waits[int(len(waits) * 0.99)], statistics.fmean(waits))
+
+
+def served(site: Site, job: Job) -> Waits:
+    return waits_of(site, serves(site, job))
 
 
 def beside(site: Site, kernel_ms: float, service: Job, batch: Job) -> Beside:
@@ -208,11 +223,12 @@ def moved_under_stop(site: Site) -> dict[str, int]:
 
 
 @contextmanager
-def shared(work: Path, model: str, with_lease: bool = True) -> Iterator[Site]:
-    """A device of a model, with gpu-leased or without."""
+def shared(work: Path, model: str, with_lease: bool = True, config: str = "") -> Iterator[Site]:
+    """A device of a model, with gpu-leased or without. config: tables of its configuration."""
     with ExitStack() as stack:
         gpu = stack.enter_context(EmulatedGpu(work / "gpu", model, trace=True))
-        leased = Leased(work / "leased", work / "run", os.environ | gpu.env) if with_lease else None
+        env, made = os.environ | gpu.env, work / "leased"
+        leased = Leased(made, work / "run", env, config) if with_lease else None
         yield Site(gpu, stack.enter_context(leased) if leased else None)
 
 
