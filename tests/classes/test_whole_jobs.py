@@ -165,7 +165,7 @@ def test_where_groups_cannot_be_controlled_the_jobs_say_so_and_run(
 ) -> None:
     emulated_gpu.fail(0, "controls-unknown")
     online = serve(tenant, FITS)
-    offline, _ = begin(tenant, "say('has it')", FITS)
+    offline, _ = begin(tenant, "say('has it'); wait()", FITS)
     assert line(offline) == "has it"
     works(online, ROUNDS)
     assert {t["channels"]["state"] for t in status(leased)["tenants"]} == {"refused"}

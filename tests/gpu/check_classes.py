@@ -1,0 +1,137 @@
+"""A service with class:online beside batch jobs with class:offline, and by other ways.
+
+`python -m tests.gpu.check_classes [--only saturating,long,copies,training]` on a machine with a
+GPU, as root; some two minutes. The programs are those of tests/gpu/check_pairs.py: a service of
+3.1 ms every 20 ms on average, alone and beside kernels of 2.2 ms, of 300 ms, copies to the device
+and back, and a training of PyTorch, where it is there. Ways: the driver's time slices; MPS with
+100, 50 and 30% of the multiprocessors for the batch job, where a server of it can be started (only
+beside kernels of 2.2 ms); and gpu-lease. What the batch job does is given as a part of what it does
+with the driver's slices. Prints a line a check and a table; writes classes-GPU.json in $OUT or
+build/bench. A check is good if all results are right and the service's p99 under gpu-lease is no
+worse than with the driver's slices, but for what differs by itself. On the emulated GPU: `--mib 1
+--only saturating,long,copies`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tests.gpu.build import build
+from tests.gpu.check_pairs import HOST_MS, NOISE, PROGRAMS, bare, felt, line, together
+from tests.gpu.check_slices import Bench, programs
+from tests.gpu.checks import Result, run_checks
+from tests.gpu.jobs import Job, on_gpu, sharing
+from tests.support.work_dir import work_dir
+
+SERVICE = "service"
+BESIDE = ("saturating", "long", "copies", "training")
+OPTIONS = ("class:online", "class:offline")
+PERCENTS = (100, 50, 30)
+MPS = "nvidia-cuda-mps-control"
+MANY = '[classes]\nmay_online = ["all"]\n'
+
+Found = dict[str, Result]  # what each of the two felt, by its name
+
+
+def alone(bench: Bench) -> Result:
+    with programs(bench.bare(SERVICE, PROGRAMS[SERVICE](bench))) as (service,):
+        service.job.say(line(SERVICE, bench.seconds))
+        return felt(service.result())
+
+
+def ours(bench: Bench, name: str) -> Found:
+    with sharing("32GiB", MANY) as share:
+        jobs = [
+            bench.tenant(share, one, wanted, PROGRAMS[one](bench))
+            for one, wanted in zip((SERVICE, name), OPTIONS, strict=True)
+        ]
+        with programs(*jobs) as both:
+            return together((SERVICE, name), both, bench.settle, bench.seconds)
+
+
+@contextmanager
+def mps_server(gpu: int) -> Iterator[Mapping[str, str]]:
+    """The environment of programs of an MPS server of our own, in the compute mode that there
+    is."""
+    work = work_dir()
+    env = on_gpu(gpu) | {
+        "CUDA_MPS_PIPE_DIRECTORY": str(work / "pipe"),
+        "CUDA_MPS_LOG_DIRECTORY": str(work / "log"),
+    }
+    for name in ("pipe", "log"):
+        (work / name).mkdir()
+    subprocess.run([MPS, "-d"], check=True, env=os.environ | env)
+    try:
+        yield env
+    finally:
+        subprocess.run([MPS], input="quit\n", text=True, check=False, env=os.environ | env)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def mps(bench: Bench, name: str) -> dict[str, Found]:
+    """By the percentage of the multiprocessors that the batch job may have."""
+    if shutil.which(MPS) is None:
+        return {}
+    found = {}
+    with mps_server(bench.gpu) as env:
+        for percent in PERCENTS:
+            part = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
+            jobs = [
+                Job.start(f"{one}, MPS", PROGRAMS[one](bench), dict(env) | given)
+                for one, given in ((SERVICE, {}), (name, part))
+            ]
+            with programs(*jobs) as both:
+                found[f"mps {percent}%"] = together((SERVICE, name), both, 0.3, bench.seconds)
+    return found
+
+
+def check(bench: Bench, name: str) -> Result:
+    before = alone(bench)
+    pair = (SERVICE, name)
+    ways: dict[str, Found] = {"driver": bare(bench, [pair])[pair]}
+    if name == BESIDE[0]:
+        ways |= mps(bench, name)
+    ways["gpu-lease"] = ours(bench, name)
+    leftover = ways["driver"][name]["done_s"] or 1
+    texts = [f"alone {_latency(before)}"]
+    for way, found in ways.items():
+        part = found[name]["done_s"] / leftover
+        texts.append(f"{way} {_latency(found[SERVICE])}, batch {part:.3f}")
+    wrong = sum(one["wrong"] for found in ways.values() for one in found.values())
+    most = NOISE * ways["driver"][SERVICE]["p99_ms"] + HOST_MS
+    p99 = ways["gpu-lease"][SERVICE]["p99_ms"]
+    return {
+        "good": wrong == 0 and p99 <= most,
+        "summary": f"p50/p99 ms: {'; '.join(texts)}; {wrong} wrong",
+        "alone": before,
+        "ways": ways,
+    }
+
+
+def _latency(found: Mapping[str, Any]) -> str:
+    return f"{found['p50_ms']:.2f}/{found['p99_ms']:.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(BESIDE), help="names, with commas between")
+    parser.add_argument("--gpu", type=int, default=0, help="index")
+    parser.add_argument("--mib", type=int, default=64, help="of memory that a kernel sweeps")
+    parser.add_argument("--seconds", type=float, default=5, help="of a timed part")
+    parser.add_argument("--settle", type=float, default=8, help="seconds before it under gpu-lease")
+    chosen = parser.parse_args()
+    build("shares")
+    bench = Bench(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, 10, 64, "6GiB")
+    checks = {name: partial(check, bench, name) for name in BESIDE}
+    return run_checks(f"classes-{chosen.gpu}", checks, chosen.only.split(","))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
