@@ -119,7 +119,7 @@ static void help_stuck(struct lease *lease, uint64_t passed)
 {
 	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), lease->epoch};
 
-	if (!lease->closing.told_stuck && !lease->closing.reopens)
+	if (!lease->closing.told_stuck && !lease->closing.reopens && !lease->closing.silent)
 		lease->port->send(&stuck, sizeof(stuck));
 	lease->closing.told_stuck = true;
 	if (!lease->port->waiting())
@@ -183,7 +183,10 @@ static void release(struct lease *lease)
 
 	lease->phase = LEASE_NONE;
 	lease->epoch = 0;
+	lease->alone = false;
 	waiters_gone(lease);
+	if (lease->closing.silent)
+		return;
 	lease->port->send_memory();
 	lease->requested = released.flags & GL_RELEASED_WANTS;
 	if (lease->requested)

@@ -6,6 +6,7 @@
 #include "lease/waiters.h"
 
 #define SAMPLE_EVERY_NS UINT64_C(2000000)
+#define ALONE_NS UINT64_C(10000000000)  /* for so long work stays stopped without a daemon */
 #define SAMPLED_NS UINT64_C(1000000000) /* after each question */
 
 void lease_begin(struct lease *lease, const struct lease_port *port)
@@ -27,8 +28,19 @@ void lease_end(struct lease *lease)
 
 /* -- asking -------------------------------------------------------------------- */
 
+bool lease_may_greet(struct lease *lease)
+{
+	if (lease->alone && lease->phase == LEASE_NONE) {
+		closing_begin(lease, GL_RELEASE_REVOKED);
+		lease->closing.silent = true;
+		lease->alone_since = 0;
+	}
+	return !lease->alone;
+}
+
 void lease_hello(struct lease *lease, struct gl_hello *hello)
 {
+	lease->alone_since = 0;
 	lease->requested = lease->phase == LEASE_NONE && waiters_want(lease);
 	hello->held_epoch = lease->epoch;
 	hello->flags = lease->requested ? GL_HELLO_WANTS : 0;
@@ -85,6 +97,7 @@ bool lease_awaited(const struct lease *lease)
 void lease_forget_daemon(struct lease *lease)
 {
 	lease->requested = false;
+	lease->alone_since = lease->port->now();
 	lease->signals_told = lease->signals;
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
@@ -95,11 +108,12 @@ void lease_forget_daemon(struct lease *lease)
 		lease->port->mover->stop(); /* evictions are for jobs that wait */
 }
 
-/* While memory was being restored no call was let in, so there is no work to wait for; memory that
- * is not restored yet stays evicted. It may be CLOSING already. */
+/* While memory was being restored no call was let in, so there is no work to wait for, unless
+ * stopped work has gone on; memory that is not restored yet stays evicted. It may be CLOSING
+ * already. */
 static void give_back(struct lease *lease)
 {
-	bool restoring = lease->phase == LEASE_RESTORING;
+	bool restoring = lease->phase == LEASE_RESTORING && !lease->resumed;
 	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
 
 	closing_begin(lease);
@@ -126,11 +140,22 @@ static void send_restored(struct lease *lease)
 	lease->port->send(&restored, sizeof(restored));
 }
 
+/* The rest is restored while it runs: no event would tell otherwise when that has ended. */
+static void resume_if_possible(struct lease *lease)
+{
+	if (lease->stop != LEASE_STOPPED || !lease->port->mover->needed_is_here())
+		return;
+	waiters_end_stop(lease);
+	lease->resumed = true;
+}
+
 /* Opens the gate once all memory is restored. */
 static void advance_restoring(struct lease *lease)
 {
-	if (!lease->port->mover->restore_finished())
+	if (!lease->port->mover->restore_finished()) {
+		resume_if_possible(lease);
 		return;
+	}
 	if (lease->for_step) {
 		waiters_end_stop(lease);
 		closing_begin_step(lease);
@@ -147,12 +172,19 @@ static void begin_restoring(struct lease *lease, bool for_step)
 
 	lease->phase = LEASE_RESTORING;
 	lease->for_step = for_step;
+	lease->resumed = false;
 	mover->restore(for_step ? NULL : &lease->grant);
 	lease->moving = mover->step();
 	advance_restoring(lease);
 }
 
 /* -- messages ------------------------------------------------------------------ */
+
+/* Memory of the process is told to leave. What the driver moves, it brings back by itself. */
+static void note_leaving(struct lease *lease)
+{
+	lease->left = lease->stop == LEASE_STOPPED && lease->port->swaps();
+}
 
 /* Is the lease about to be released? */
 static bool releases(const struct lease *lease)
@@ -260,13 +292,13 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_EVICT:
 		if (lease->phase == LEASE_NONE) {
-			lease->left = lease->stop == LEASE_STOPPED;
+			note_leaving(lease);
 			mover->evict(&m->amounts);
 		}
 		break;
 	case GL_LEAVE:
 		if (lease->phase == LEASE_NONE) {
-			lease->left = lease->stop == LEASE_STOPPED;
+			note_leaving(lease);
 			mover->evict_all();
 		}
 		break;
@@ -287,11 +319,12 @@ void lease_take(struct lease *lease, const void *message)
 
 /* -- time passes --------------------------------------------------------------- */
 
-/* Without a lease the device is quiet already, as far as this process goes. An open lease is shut
+/* Without a lease the device is quiet already, as far as this process goes, unless its work is
+ * stopped or has gone on. An open lease is shut
  * for the tasks, and reopened; one in CLOSING does them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
-	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED) {
+	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED && !lease->alone) {
 		lease->port->quiet->now();
 	} else if (lease->phase == LEASE_OPEN) {
 		closing_begin(lease);
@@ -324,6 +357,34 @@ static void sample(struct lease *lease)
 		lease->busy_ns += idle ? 0 : since;
 	}
 	lease->sampled_at = now;
+}
+
+/* How many ns stopped work has to wait for a daemon yet; below 0: there is one, nothing is stopped,
+ * or it needs memory that is away. */
+static int64_t alone_ns(const struct lease *lease)
+{
+	uint64_t since = lease->alone_since, passed = lease->port->now() - since;
+
+	if (!since || lease->phase != LEASE_NONE || lease->stop != LEASE_STOPPED || lease->left)
+		return -1;
+	return passed < ALONE_NS ? (int64_t)(ALONE_NS - passed) : 0;
+}
+
+/* Nobody will say any more when it may go on. Its memory stays from then on, as with a lease; what
+ * waits at the gate goes on waiting. */
+static void resume_alone(struct lease *lease)
+{
+	const struct mover *mover = lease->port->mover;
+
+	if (alone_ns(lease) != 0)
+		return;
+	mover->restore(NULL);
+	lease->left = !mover->needed_is_here();
+	mover->stop();
+	if (lease->left)
+		return;
+	waiters_end_stop(lease);
+	lease->alone = true;
 }
 
 static void release_if_idle(struct lease *lease)
@@ -362,6 +423,7 @@ void lease_advance(struct lease *lease)
 		closing_advance(lease);
 	else if (lease->phase == LEASE_OPEN)
 		release_if_idle(lease);
+	resume_alone(lease);
 	prepare(lease);
 }
 
@@ -380,11 +442,11 @@ int64_t lease_pause_ns(const struct lease *lease)
 	case LEASE_OPEN:
 		break;
 	}
-	if (lease->port->quiet->wanted() && lease->stop != LEASE_STOPPED)
+	if (lease->port->quiet->wanted() && lease->stop != LEASE_STOPPED && !lease->alone)
 		return 0; /* the tasks came while memory was being restored */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();
-	ns = lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : -1;
+	ns = lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : alone_ns(lease);
 	if (lease->phase == LEASE_OPEN && lease->sampled_at && ns > (int64_t)SAMPLE_EVERY_NS)
 		ns = SAMPLE_EVERY_NS;
 	return lease->prepare_ns && (ns < 0 || ns > lease->prepare_ns) ? lease->prepare_ns : ns;

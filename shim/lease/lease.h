@@ -43,6 +43,7 @@ struct lease_closing {
 	bool step;          /* one call may enter, or has entered */
 	bool drained;       /* the work has finished: memory may be evicted once nobody is inside */
 	bool reopens;       /* the gate is shut for quiet tasks only */
+	bool silent;        /* there is no lease: what went on without a daemon is to stand still */
 	bool stop_failed;   /* a stop has failed: the work is waited for */
 	uint64_t stop_from; /* when it was asked for */
 	bool any_step;      /* the one call may be for a busy context */
@@ -61,7 +62,10 @@ struct lease {
 	bool patient; /* the lease was granted after a signal: earlier pauses do not count */
 	struct gl_grant grant; /* the last GRANT or RESTORE, with what CONTENDED has changed */
 	enum lease_stop stop;  /* of the work in mid-kernel */
-	bool left;             /* ... and memory that it uses was told to leave */
+	bool left;             /* ... and memory that it needs was told to leave */
+	bool resumed;          /* in RESTORING: stopped work goes on already */
+	uint64_t alone_since;  /* when the daemon was lost; 0: there is one */
+	bool alone;            /* stopped work has gone on without a daemon */
 	bool for_step;         /* in RESTORING: the lease is for one call */
 	struct lease_closing closing;
 	bool moving;        /* memory was being moved at the last step */
@@ -85,6 +89,9 @@ struct lease {
 void lease_begin(struct lease *lease, const struct lease_port *port);
 /* Goes to ENDED: the gate is shut for ever, and nothing more is sent. */
 void lease_end(struct lease *lease);
+/* May a HELLO be sent to a new daemon? Not while work goes on that the former one has seen stopped:
+ * it is stopped first. */
+bool lease_may_greet(struct lease *lease);
 /* Fills in held_epoch and flags of a HELLO. */
 void lease_hello(struct lease *lease, struct gl_hello *hello);
 /* Sends REQUEST, if it wants one and none has been sent. */

@@ -24,13 +24,27 @@
 
 #define MOST_SLICE_US UINT64_C(1000000)
 
+static bool greets; /* HELLO is due */
+
 void message_hello(void)
+{
+	greets = true;
+	message_greet();
+}
+
+bool message_greet(void)
 {
 	struct gl_hello hello = {.header = message_header(GL_HELLO, sizeof(hello))};
 
+	if (!greets)
+		return true;
+	if (!lease_may_greet(&process_lease))
+		return false;
+	greets = false;
 	lease_hello(&process_lease, &hello);
 	hello.n_devices = memory_report(hello.devices);
 	link_send(&hello, sizeof(hello));
+	return true;
 }
 
 static void send_progress(void)
@@ -172,3 +186,9 @@ void message_take(const void *data, size_t size, int descriptor)
 	if (!host_memory_take(data, size, descriptor) && !take_met(data, size, descriptor))
 		take(data, size);
 }
+
+static void in_child(void)
+{
+	greets = false;
+}
+FORK_WATCH(in_child);

@@ -5,8 +5,10 @@
 
 #include <stddef.h>
 
-/* Sends HELLO, the first message on each connection. */
+/* Sends HELLO, the first message on each connection, as soon as that may be (lease_may_greet()). */
 void message_hello(void);
+/* Has it been sent? Until then nothing else may be. */
+bool message_greet(void);
 /* Handles a packet. `descriptor` is the file descriptor that came with it (below 0: none), which is
  * passed on or closed. */
 void message_take(const void *data, size_t size, int descriptor);

@@ -6,17 +6,15 @@
 #include "channels/channels.h"
 #include "gate/gate.h"
 #include "memory/swap/in_stop.h"
-#include "tenant/tenant.h"
 
 #define RENEW_NS UINT64_C(100000000) /* a stop lasts for so long unless it is renewed */
 
 static unsigned int given_up;
 static const char *why = "";
 
-/* Managed memory is moved by copies that the driver may order behind the program's kernels. */
 static bool able(void)
 {
-	return channels_state() == CHANNELS_CONTROLLED && tenant_swaps();
+	return channels_state() == CHANNELS_CONTROLLED;
 }
 
 static void prepare(void)

@@ -75,7 +75,7 @@ static void tell_signals(void)
 
 static void speak(void)
 {
-	if (connection_fd() < 0)
+	if (connection_fd() < 0 || !message_greet())
 		return;
 	if (link_is_served()) {
 		meeting_speak();

@@ -64,6 +64,14 @@ static bool restore_finished(void)
 	return true;
 }
 
+static bool needed_is_here(void)
+{
+	for (size_t i = state.row; i < N_MEMORY_KINDS; i++)
+		if (mover_of(i) && mover_of(i)->needed_is_here && !mover_of(i)->needed_is_here())
+			return false;
+	return true;
+}
+
 /* A refill during a restore concerns the kinds whose restore has begun. Later kinds are restored
  * with the new grant. */
 static void refill_begun(void)
@@ -196,6 +204,7 @@ static void stop(void)
 const struct mover memory_mover = {
     .restore = restore,
     .restore_finished = restore_finished,
+    .needed_is_here = needed_is_here,
     .refill = refill,
     .allow_eviction = allow_eviction,
     .evict = evict,

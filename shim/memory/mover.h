@@ -25,6 +25,9 @@ struct mover {
 	void (*restore)(const struct gl_grant *grant);
 	/* Is the restore over, so that the gate may open? */
 	bool (*restore_finished)(void);
+	/* Is all of it there that work needs which has been stopped in mid-kernel? The driver
+	 * itself brings the rest when work uses it. NULL, of one kind: it needs none. */
+	bool (*needed_is_here)(void);
 	/* Restores so much displaced memory while the program works. */
 	void (*refill)(const struct gl_grant *grant);
 	/* The gate is shut and all work has finished: from now on memory may be evicted, once no

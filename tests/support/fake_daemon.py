@@ -98,9 +98,10 @@ class Client:
         self.until("progress", lambda: len(self.progress) > answers)
         return self.progress[-1]
 
-    def grant(self, idle_ns: int | None = None) -> None:
+    def grant(self, amounts: Mapping[str, int] | None = None, idle_ns: int | None = None) -> None:
+        """amounts: by device, the bytes of managed memory that it may restore."""
         self.epoch = next(self._epochs)
-        self.send(daemon_messages.grant(self.epoch, {}, idle_ns=idle_ns))
+        self.send(daemon_messages.grant(self.epoch, amounts or {}, idle_ns=idle_ns))
 
     def restore(self, amounts: Mapping[str, int] | None = None) -> None:
         """For its lease: by device, the bytes that it may restore."""

@@ -113,6 +113,7 @@ static void evict_all(void)
 const struct mover swap_mover = {
     .restore = restore,
     .restore_finished = restore_finished,
+    .needed_is_here = restore_finished,
     .allow_eviction = residency_end,
     .evict = evict,
     .evict_all = evict_all,

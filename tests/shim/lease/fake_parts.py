@@ -124,11 +124,11 @@ class Memory:
         return True
 
     def evict(self, _: Any) -> None:
-        self.process.check_holds_nothing("memory is evicted")
+        self.process.check_nothing_runs("memory is evicted")
         self.mode, self.to_evict = "evict", 3
 
     def evict_all(self) -> None:
-        self.process.check_holds_nothing("all memory is evicted")
+        self.process.check_nothing_runs("all memory is evicted")
         self.mode, self.to_evict = "evict", self.resident
 
     def preload(self, _: Any) -> None:

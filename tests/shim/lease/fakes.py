@@ -104,6 +104,7 @@ class Process:
             "mover",
             restore=act(memory.restore),
             restore_finished=memory.restore_finished,
+            needed_is_here=lambda: not self.swaps or memory.restore_finished(),
             refill=act(lambda _: None),
             allow_eviction=memory.allow_eviction,
             evict=act(memory.evict),
@@ -144,7 +145,7 @@ class Process:
     def _end_stop(self) -> None:
         if self.stop_phase == lib.STOP_NONE:
             raise Broken("a stop ends that has not begun")
-        if self.still:
+        if self.still and self.swaps:
             self.memory.check_resident("stopped work goes on")
         self.stop_phase, self.still = lib.STOP_NONE, False
 
@@ -203,6 +204,11 @@ class Process:
     def check_holds_nothing(self, what: str) -> None:
         if self.holds:
             raise Broken(f"{what} while the process has a lease")
+
+    def check_nothing_runs(self, what: str) -> None:
+        self.check_holds_nothing(what)
+        if self.busy and not self.still:
+            raise Broken(f"{what} while work runs")
 
     def _check_finished(self, what: str, stopped: bool = False) -> None:
         gate = self.gate

@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from tests.shim.lease.fakes import CONTEXTS, IDLE_NEVER, MS, PIECES, Process, ffi, lib
 
 S = 1000 * MS
 STEP_S = 1  # so long the lease is kept for one call that does not come
+ALONE_S = 10  # so long work stays stopped without a daemon
 DONE_S = 1  # far more than what is finished takes to be released
 
 contexts = st.integers(0, CONTEXTS - 1)
@@ -31,6 +38,10 @@ class Anything(RuleBasedStateMachine):
         super().__init__()
         self.process = Process()
         self.newest = 10  # epoch that the daemon has ever named
+
+    @initialize(swaps=st.booleans())
+    def begin(self, swaps: bool) -> None:
+        self.process.swaps = swaps
 
     def epoch(self, distance: int | None) -> int:
         if distance is None:
@@ -70,17 +81,23 @@ class Anything(RuleBasedStateMachine):
     def move(self, name: str) -> None:
         self.hear(name)
 
-    @rule()
-    def lose_the_daemon(self) -> None:
+    @rule(alone=st.sampled_from([0, 0, S, ALONE_S * S + MS]))
+    def lose_the_daemon(self, alone: int) -> None:
+        """A new one comes after a while."""
         process = self.process
         process.do(lib.lease_forget_daemon)
         process.idle_ns = IDLE_NEVER
         process.signals_told = -1
+        if alone:
+            process.run(alone)
+        greets = lambda: process.ended or process.do(lib.lease_may_greet)  # noqa: E731
+        assert greets() or process.run(DONE_S * S, greets, settles=True)
         hello = ffi.new("struct gl_hello *")
         process.do(lib.lease_hello, hello)
         assert hello.held_epoch == process.holds
         waits = bool(process.gate.at_gate) or process.still
         wants = not process.holds and waits and not process.ended
+        assert process.still or process.holds or process.ended or not process.busy
         assert hello.flags == (lib.GL_HELLO_WANTS if wants else 0)
 
     # -- the program ------------------------------------------------------------
@@ -478,3 +495,76 @@ def test_a_signal_is_told_once_to_each_daemon_until_the_gate_has_been_open() -> 
     process.gate.come(0)
     process.run(S)
     assert "SIGNALLED" not in told()
+
+
+# -- stopped work ----------------------------------------------------------------------------------
+
+
+def stopped(swaps: bool = True) -> Process:
+    """Without a lease, with work that is stopped in mid-kernel."""
+    process = Process(swaps)
+    in_open(process)
+    process.stoppable = True
+    process.busy.add(0)
+    process.hear("REVOKE", epoch=20)
+    assert process.run(S, lambda: not process.holds)
+    assert process.still
+    process.run(S)
+    return process
+
+
+def goes_on_alone(process: Process) -> bool:
+    """Whether its work does, in ten times the time."""
+    process.do(lib.lease_forget_daemon)
+    assert not process.run((ALONE_S - 1) * S, lambda: not process.still)
+    return process.run(10 * ALONE_S * S, lambda: not process.still)
+
+
+@pytest.mark.parametrize(
+    ("swaps", "order", "goes_on"),
+    [
+        (True, None, True),
+        (True, "EVICT", False),
+        (True, "LEAVE", False),
+        (False, None, True),
+        (False, "LEAVE", True),
+    ],
+)
+def test_stopped_work_goes_on_without_a_daemon_unless_its_memory_is_away(
+    swaps: bool, order: str | None, goes_on: bool
+) -> None:
+    process = stopped(swaps)
+    if order:
+        process.hear(order)
+    assert goes_on_alone(process) == goes_on
+
+
+def test_what_went_on_alone_is_stopped_before_a_new_daemon_hears_of_it() -> None:
+    process = stopped()
+    assert goes_on_alone(process)
+    assert not process.do(lib.lease_may_greet)
+    said = len(process.sent)
+    assert process.run(S, lambda: process.do(lib.lease_may_greet))
+    assert process.still
+    assert len(process.sent) == said
+    hello = ffi.new("struct gl_hello *")
+    process.do(lib.lease_hello, hello)
+    assert (hello.held_epoch, hello.flags) == (0, lib.GL_HELLO_WANTS)
+    process.hear("EVICT")
+    process.hear("GRANT", epoch=21)
+    assert process.run(S, lambda: process.gate.open)
+
+
+def test_work_that_the_driver_brings_memory_for_goes_on_before_that_is_there() -> None:
+    process = stopped(swaps=False)
+    process.hear("LEAVE")
+    process.run(S)
+    process.memory.fits = 1
+    process.hear("GRANT", epoch=21)
+    assert process.run(S, lambda: not process.still)
+    assert process.lease.phase == lib.LEASE_RESTORING
+    process.stoppable = False
+    process.hear("REVOKE", epoch=21)
+    assert not process.run(S, lambda: not process.holds)  # its work has not finished
+    process.busy.clear()
+    assert process.run(S, lambda: not process.holds)

@@ -44,7 +44,7 @@ def released(client: Client) -> bool:
 
 def turn(client: Client, uuid: str, chance: random.Random) -> None:
     """A lease, or one call; then memory leaves, all or some."""
-    client.grant(chance.choice([None, 10**7]))
+    client.grant(idle_ns=chance.choice([None, 10**7]))
     client.send(daemon_messages.contended(client.epoch, 10**7, chance.choice([0, 10**6, 10**8])))
     if chance.random() < 0.5:
         client.calls()
