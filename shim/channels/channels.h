@@ -52,6 +52,8 @@ void channels_keep(void);
  * A stop takes all compute groups off the hardware, in mid-kernel. Copies of the program go on,
  * unless they are frozen or wait for a kernel. */
 
+#define STOP_LASTS_NS UINT64_C(100000000) /* unless it is renewed */
+
 /* Asks for a stop, which ends by itself after `ns` unless it is renewed. */
 void channels_stop(uint64_t ns);
 /* Renews it, unless it has ended. UINT64_MAX: it lasts until channels_resume(), also if groups that

@@ -7,8 +7,6 @@
 #include "gate/gate.h"
 #include "memory/swap/in_stop.h"
 
-#define RENEW_NS UINT64_C(100000000) /* a stop lasts for so long unless it is renewed */
-
 static unsigned int given_up;
 static const char *why = "";
 
@@ -26,14 +24,14 @@ static void prepare(void)
 static void begin(void)
 {
 	gate_stop();
-	channels_stop(RENEW_NS);
+	channels_stop(STOP_LASTS_NS);
 }
 
 static enum stop_phase phase(void)
 {
 	enum stop_phase now = channels_stop_phase();
 
-	channels_renew(RENEW_NS);
+	channels_renew(STOP_LASTS_NS);
 	return now == STOP_IS && !gate_none_held() ? STOP_ASKED : now;
 }
 

@@ -51,6 +51,7 @@ static bool freeze(const struct copier *c, const struct copy_channel *list, unsi
                    bool listed)
 {
 	channels_freeze_copies(device_uuid(c->device), list, n, listed);
+	channels_renew(STOP_LASTS_NS); /* of many channels this takes a while */
 	return channels_settle(SETTLE_US);
 }
 

@@ -90,8 +90,8 @@ class Anything(RuleBasedStateMachine):
         process.signals_told = -1
         if alone:
             process.run(alone)
-        greets = lambda: process.ended or process.do(lib.lease_may_greet)  # noqa: E731
-        assert greets() or process.run(DONE_S * S, greets, settles=True)
+        if not process.ended and not process.do(lib.lease_may_greet):
+            assert process.run(DONE_S * S, lambda: process.do(lib.lease_may_greet), settles=True)
         hello = ffi.new("struct gl_hello *")
         process.do(lib.lease_hello, hello)
         assert hello.held_epoch == process.holds

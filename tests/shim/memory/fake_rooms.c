@@ -49,6 +49,11 @@ void channels_freeze_copies(const uint8_t uuid[16], const struct copy_channel *l
 	(void)listed;
 }
 
+void channels_renew(uint64_t ns)
+{
+	(void)ns;
+}
+
 bool channels_settle(long us)
 {
 	(void)us;
