@@ -91,6 +91,12 @@ class Client:
                 if self.gone or not self._changed.wait(end - time.monotonic()):
                     raise TimeoutError(f"process {self.pid}: no {what}; it has {self.memory}")
 
+    def until_gone(self) -> None:
+        """Wait for the end of its connection."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.gone, WAIT_S):
+                raise TimeoutError(f"process {self.pid} is still there")
+
     def calls(self) -> int:
         """Submissions so far."""
         answers = len(self.progress)

@@ -1,0 +1,220 @@
+"""Programs that do something odd while their work is stopped in mid-kernel: odd_stops.c."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from _gpulease import lib
+
+from tests.emugpu.server import BUILD, EmulatedGpu
+from tests.shim.channels.test_stops import controlled
+from tests.slurm.leased import CHECKED
+from tests.slurm.processes import wait_until
+from tests.support import swap_programs as swap
+from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.programs import Process, line, output, programs, tell
+
+FOLDER = BUILD.parent / "shim" / "channels"
+ALL = 1 << 40  # bytes
+
+daemon, uuid = swap.daemon, swap.uuid
+Odd = Callable[..., Process]
+
+
+@pytest.fixture
+def odd(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Odd]:
+    """Start a scenario of odd_stops.c; killed at the end if it still runs."""
+    with programs(emulated_gpu, GPU_LEASE_DEBUG="1") as all_of_them:
+
+        def start(scenario: str, **env: str) -> Process:
+            all_of_them.env |= env
+            return all_of_them.start(
+                str(FOLDER / "odd_stops"), scenario, socket=short_dir / "tenant.sock"
+            )
+
+        yield start
+
+
+def running(odd: Odd, daemon: FakeDaemon, scenario: str, **env: str) -> tuple[Process, Client]:
+    """A process in mid-kernel, whose lease is the test's."""
+    job = odd(scenario, **env)
+    client = daemon.client(job.pid)
+    assert line(job) == "runs"
+    client.until("word of its channel groups", lambda: client.channels)
+    daemon.auto = False
+    return job, client
+
+
+def stop(client: Client, uuid: str) -> None:
+    """In mid-kernel; all of its memory leaves."""
+    controlled(client)
+    assert client.revoke().stopped
+    client.evict({uuid: ALL})
+
+
+@pytest.mark.parametrize(
+    ("scenario", "why"),
+    [
+        ("hidden subdevices", "does not say which GPU a channel group is of"),
+        ("hidden groups", "makes no channel groups in this process"),
+    ],
+)
+def test_groups_that_are_not_known_are_drained(
+    odd: Odd, daemon: FakeDaemon, scenario: str, why: str
+) -> None:
+    """A library that speaks in another way with its kernel's module, or not by ioctl."""
+    job, client = running(odd, daemon, scenario)
+    client.until(
+        "refusal",
+        lambda: client.channels and client.channels.state == lib.GL_CHANNELS_REFUSED,
+    )
+    assert client.channels is not None
+    assert why in client.channels.reason
+    assert not client.revoke().stopped
+    client.grant()
+    tell(job)
+    assert output(job) == "right\n"
+
+
+@pytest.mark.parametrize(
+    "scenario", ["plain", "wrapped later", "second namespace", "bound deeply", "resets another"]
+)
+def test_what_is_odd_is_no_hindrance(
+    odd: Odd, daemon: FakeDaemon, uuid: str, scenario: str
+) -> None:
+    job, client = running(odd, daemon, scenario)
+    stop(client, uuid)
+    tell(job)
+    client.grant()
+    assert output(job) == "right\n"
+
+
+def test_a_tracer_between_the_library_and_the_kernel(
+    odd: Odd, daemon: FakeDaemon, uuid: str
+) -> None:
+    job, client = running(odd, daemon, "plain", LD_AUDIT=str(FOLDER / "libaudit.so"))
+    stop(client, uuid)
+    tell(job)
+    client.grant()
+    assert output(job) == "right\n"
+
+
+def test_children_leave_the_stop_alone(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job, client = running(odd, daemon, "forks")
+    stop(client, uuid)
+    tell(job)
+    assert line(job) == "forked"
+    assert all(g["stopped"] for g in emulated_gpu.stats()["groups"] if g["engine"] == "compute")
+    client.grant()
+    assert output(job) == "right\n"
+
+
+def test_a_program_is_replaced_while_it_is_stopped(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+    job, client = running(odd, daemon, "executes")
+    stop(client, uuid)
+    daemon.auto = True
+    tell(job)
+    client.until_gone()
+    assert line(job) == "runs"
+    daemon.auto = False
+    stop(daemon.client(job.pid), uuid)
+    tell(job)
+    daemon.client(job.pid).grant()
+    assert output(job) == "right\n"
+
+
+def test_the_thread_that_has_submitted_it_ends(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+    job, client = running(odd, daemon, "thread ends")
+    stop(client, uuid)
+    tell(job)
+    client.grant()
+    assert output(job) == "right\n"
+
+
+def test_its_context_is_destroyed_meanwhile(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+    job, client = running(odd, daemon, "destroys its own")
+    stop(client, uuid)
+    tell(job)
+    client.grant()
+    assert line(job) == "destroyed"
+    assert output(job) == "right\n"
+
+
+@pytest.mark.parametrize("scenario", ["captures", "loads", "frees", "copies"])
+def test_threads_call_the_driver_meanwhile(
+    odd: Odd, daemon: FakeDaemon, uuid: str, scenario: str
+) -> None:
+    """It is stopped, or given up and drained; what it computes is right either way."""
+    job, client = running(odd, daemon, scenario)
+    controlled(client)
+    stops = 0
+    for _ in range(8):
+        stopped = client.revoke().stopped
+        client.evict({uuid: ALL})
+        client.grant()
+        stops += stopped
+    daemon.auto = True
+    assert output(job) == "right\n"
+    assert client.channels is not None
+    assert stops + client.channels.given_up > 0
+
+
+@pytest.mark.parametrize("memory", ["swap", "managed"])
+def test_clocks_leap(odd: Odd, daemon: FakeDaemon, uuid: str, memory: str) -> None:
+    """Stops may end early, but nothing hangs, and results are right."""
+    job, client = running(
+        odd, daemon, "plain", LD_PRELOAD=f"{FOLDER / 'libstepping_clocks.so'}:{CHECKED}"
+    )
+    for _ in range(4):
+        client.revoke()
+        if memory == "swap":
+            client.evict({uuid: ALL})
+        client.grant()
+    tell(job)
+    assert output(job) == "right\n"
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+
+def hanging(odd: Odd, daemon: FakeDaemon, gpu: EmulatedGpu) -> tuple[Process, Client]:
+    """A process in mid-stop: its call does not return."""
+    job, client = running(odd, daemon, "plain")
+    controlled(client)
+    gpu.fail(0, "stop-hangs")
+    client.send_revoke()
+    return job, client
+
+
+def test_it_is_killed_in_mid_stop(odd: Odd, daemon: FakeDaemon, emulated_gpu: EmulatedGpu) -> None:
+    free = swap.free_bytes(emulated_gpu)
+    job, _ = hanging(odd, daemon, emulated_gpu)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait(60)
+    emulated_gpu.fail(0, "controls-work")
+    wait_until("it is gone", lambda: swap.free_bytes(emulated_gpu) >= free)
+    daemon.auto = True
+    other = odd("plain")
+    assert line(other) == "runs"
+    tell(other)
+    assert output(other) == "right\n"
+
+
+def test_it_is_halted_in_mid_stop(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job, client = hanging(odd, daemon, emulated_gpu)
+    os.kill(job.pid, signal.SIGSTOP)
+    emulated_gpu.fail(0, "controls-work")
+    os.kill(job.pid, signal.SIGCONT)
+    client.until("release", lambda: client.released)
+    client.evict({uuid: ALL})
+    client.grant()
+    tell(job)
+    assert output(job) == "right\n"
