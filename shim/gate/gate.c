@@ -139,19 +139,30 @@ static CUresult wait_outside(struct thread_slot *slot, bool memory)
 	return result;
 }
 
-/* The thread is not cancelled while it waits. */
-static CUresult wait_for_memory(struct thread_slot *slot)
+/* Waits beside the gate, or held, or inside, as the function that waits says. The thread is not
+ * cancelled meanwhile. */
+static CUresult wait_by(CUresult (*wait)(struct thread_slot *slot, CUstream stream),
+                        struct thread_slot *slot, CUstream stream)
 {
 	int saved_errno = errno, cancel;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	while (!result && !enter_if_memory_here(slot))
-		result = wait_outside(slot, true);
+	result = wait(slot, stream);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
 	errno = saved_errno;
+	return result;
+}
+
+static CUresult wait_for_memory(struct thread_slot *slot, CUstream none)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	(void)none;
+	while (!result && !enter_if_memory_here(slot))
+		result = wait_outside(slot, true);
 	return result;
 }
 
@@ -164,7 +175,7 @@ CUresult gate_enter_for_memory(void)
 	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_beside(slot);
-	return enter_if_memory_here(slot) ? CUDA_SUCCESS : wait_for_memory(slot);
+	return enter_if_memory_here(slot) ? CUDA_SUCCESS : wait_by(wait_for_memory, slot, NULL);
 }
 
 static bool goes_on(void)
@@ -172,22 +183,16 @@ static bool goes_on(void)
 	return !atomic_load(&stopped);
 }
 
-/* Waits until work goes on. The thread is not cancelled meanwhile. */
-static CUresult wait_while_stopped(struct thread_slot *slot)
+static CUresult wait_while_stopped(struct thread_slot *slot, CUstream none)
 {
-	int saved_errno = errno, cancel;
 	CUresult result = CUDA_SUCCESS;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	(void)none;
 	while (!result && !goes_on()) {
 		gate_return(slot);
 		result = wait_until(WAIT_GATE, goes_on);
 		go_to(slot, GATE_HELD);
 	}
-	pthread_setcancelstate(cancel, &cancel);
-	if (result)
-		gate_return(slot);
-	errno = saved_errno;
 	return result;
 }
 
@@ -200,7 +205,7 @@ CUresult gate_enter_unless_stopped(void)
 	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_to(slot, GATE_HELD);
-	return goes_on() ? CUDA_SUCCESS : wait_while_stopped(slot);
+	return goes_on() ? CUDA_SUCCESS : wait_by(wait_while_stopped, slot, NULL);
 }
 
 static void count_pass(struct thread_slot *slot)
@@ -229,7 +234,7 @@ static int draw_credit(struct thread_slot *slot)
 /* Waits until the thread may submit. It is inside when this is called and when it succeeds. A call
  * whose stream captures submits nothing that executes, so it needs no lease: it passes beside the
  * gate once no swapped memory is away. */
-static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
+static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	CUresult result;
 
@@ -252,20 +257,6 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
-{
-	int saved_errno = errno, cancel;
-	CUresult result;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	result = try_to_pass(slot, stream);
-	pthread_setcancelstate(cancel, &cancel);
-	if (result)
-		gate_return(slot);
-	errno = saved_errno;
-	return result;
-}
-
 CUresult gate_enter(CUstream stream)
 {
 	struct thread_slot *slot = slot_of_thread();
@@ -276,7 +267,7 @@ CUresult gate_enter(CUstream stream)
 		return CUDA_SUCCESS;
 	go_inside(slot);
 	if (!may_pass(slot))
-		return wait_to_pass(slot, stream);
+		return wait_by(wait_to_pass, slot, stream);
 	count_pass(slot);
 	return CUDA_SUCCESS;
 }

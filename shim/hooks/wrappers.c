@@ -11,7 +11,7 @@
 	((__typeof__(&name))atomic_load_explicit(&hooks[HOOK_##name].real, memory_order_acquire))
 
 /* Can the result mean that the driver has refused a copy because memory of another device, which we
- * have mapped, is not accessible from this one (peers.c)? Kernels and graphs fail later, on the
+ * have mapped, is not accessible from this one (segments.h)? Kernels and graphs fail later, on the
  * device, so for them this check is left out at compile time. */
 #define MAY_LACK_PEER(name, result)                                                                \
 	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE))
@@ -95,22 +95,29 @@ static void wait_first(CUstream stream, bool when)
 #define BLOCKS2(name, suffix, stream, when, parameters, arguments)                                 \
 	BLOCKS(name, stream, when, parameters, arguments)                                          \
 	BLOCKS(name##suffix, PER_THREAD(stream), when, parameters, arguments)
-#define LOOKS(name, parameters, arguments)                                                         \
+/* Calls the driver's function after `enter` has let it in, and once more if `again`. */
+#define ENTERED(name, enter, again, parameters, arguments)                                         \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
-		result = gate_enter_for_memory();                                                  \
+		result = enter;                                                                    \
 		if (result)                                                                        \
 			return result;                                                             \
 		result = real arguments;                                                           \
-		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_allow_peers())             \
+		if (again)                                                                         \
 			result = real arguments;                                                   \
 		gate_leave();                                                                      \
 		return result;                                                                     \
 	}
+#define LOOKS(name, parameters, arguments)                                                         \
+	ENTERED(name, gate_enter_for_memory(),                                                     \
+	        !likely(result != CUDA_ERROR_INVALID_VALUE) && swap_allow_peers(), parameters,     \
+	        arguments)
+#define HELD(name, parameters, arguments)                                                          \
+	ENTERED(name, gate_enter_unless_stopped(), false, parameters, arguments)
 #define KEEPS(name, keep, parameters, arguments)                                                   \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
@@ -120,20 +127,6 @@ static void wait_first(CUstream stream, bool when)
 			return CUDA_ERROR_NOT_FOUND;                                               \
 		result = keep;                                                                     \
 		return result ? result : real arguments;                                           \
-	}
-#define HELD(name, parameters, arguments)                                                          \
-	EXPORT CUresult name parameters                                                            \
-	{                                                                                          \
-		__typeof__(&name) real = DRIVER(name);                                             \
-		CUresult result;                                                                   \
-		if (!real)                                                                         \
-			return CUDA_ERROR_NOT_FOUND;                                               \
-		result = gate_enter_unless_stopped();                                              \
-		if (result)                                                                        \
-			return result;                                                             \
-		result = real arguments;                                                           \
-		gate_leave();                                                                      \
-		return result;                                                                     \
 	}
 #define OWN(name)
 #define OWN2(name, suffix)

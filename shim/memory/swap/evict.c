@@ -36,7 +36,7 @@ uint64_t evict_add(struct lane *lane, uint64_t bytes)
 	uint64_t copies = moves_copies_needed(lane, bytes);
 
 	evict_unfix(lane);
-	moves_restart(lane);
+	moves_restart_out(lane);
 	lane->bytes_left =
 	    bytes > UINT64_MAX - lane->bytes_left ? UINT64_MAX : lane->bytes_left + bytes;
 	lane->busy = true;
@@ -111,7 +111,7 @@ static void copy_out(struct lane *lane, struct segment *segment)
 static void none_is_next(struct lane *lane)
 {
 	if (copier_restores(&lane->copier))
-		moves_restart(lane);
+		moves_restart_out(lane);
 	else
 		lane->bytes_left = 0;
 }

@@ -12,7 +12,7 @@ static bool complained;
 
 /* -- evicting ------------------------------------------------------------------------- */
 
-void moves_restart(struct lane *lane)
+void moves_restart_out(struct lane *lane)
 {
 	lock_take(&swap_lock);
 	lane->evict_cursor = lane->oldest;

@@ -13,7 +13,7 @@
 /* -- evicting ----------------------------------------------------------------------- */
 
 /* From the oldest segment on. */
-void moves_restart(struct lane *lane);
+void moves_restart_out(struct lane *lane);
 /* Calls `visit` for the segments that may be evicted next, in their order and with swap_lock held,
  * until it returns false. */
 void moves_visit_next(struct lane *lane, bool (*visit)(struct segment *segment, void *argument),

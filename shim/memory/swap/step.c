@@ -1,5 +1,4 @@
-/* step.c: the orders of one lane, and its steps: each handles copies that have ended, and begins
- * more. */
+/* step.c: one step of a lane: handles copies that have ended, and begins more. */
 #include "memory/swap/step.h"
 
 #include "base/clock.h"
@@ -7,11 +6,87 @@
 #include "driver/lookup.h"
 #include "memory/swap/evict.h"
 #include "memory/swap/moves.h"
-#include "memory/swap/restore.h"
 #include "work/contexts.h"
 
-#define LONGEST_PAUSE_NS 1000000
-#define PRELOAD_PAUSE_NS 10000000 /* the longest pause in a preload, which nobody waits for */
+/* After this long without progress a restore is tried even if too little memory seems free. */
+#define LONGEST_WAIT_NS (UINT64_C(50) * 1000000)
+/* How long after a release the driver may need until the memory can be allocated again. */
+#define WIPE_NS (UINT64_C(3) * 1000000)
+
+/* -- restoring, the newest segments first ------------------------------------------------ */
+
+/* The gate opens all the same: the program's next call returns what is wrong with its context. */
+static void restore_failed(struct lane *lane, CUresult error)
+{
+	if (!lane->restore_failed)
+		complain(
+		    "swapped memory cannot be restored to the GPU (CUDA error %d), so calls that "
+		    "use it fail; start the job again, and if that does not help, ask the "
+		    "administrator to look at the node's GPU (dmesg)",
+		    (int)error);
+	lane->restore_failed = true;
+}
+
+/* How many bytes may be restored now; at most a piece. The driver wipes released memory before
+ * another process can have it, and a process that allocates it too early waits for much longer than
+ * the wiping takes. So one piece of the free memory is left alone, unless the number of free bytes
+ * has not changed for WIPE_NS, or nothing was restored for LONGEST_WAIT_NS. */
+static uint64_t restorable_bytes(struct lane *lane)
+{
+	uint64_t piece = lane->piece, now = now_ns();
+	size_t free_bytes, total;
+
+	if (lane->copier.in_flight > piece || lane->copier.n > COPIER_DEPTH / 2)
+		return 0;
+	if (REAL(cuMemGetInfo_v2)(&free_bytes, &total))
+		return piece;
+	if (free_bytes != lane->free_bytes)
+		lane->free_since = now;
+	lane->free_bytes = free_bytes;
+	if (free_bytes >= 2 * piece || now - lane->free_since >= WIPE_NS ||
+	    now - lane->restored_at >= LONGEST_WAIT_NS)
+		return piece;
+	return free_bytes > piece ? free_bytes - piece : 0;
+}
+
+static void copy_in(struct lane *lane, struct segment *segment)
+{
+	CUresult result = copier_begin(&lane->copier, segment, false);
+
+	if (!result) {
+		lane->moved.copied_to_device += segment->size;
+		return;
+	}
+	restore_failed(lane, result);
+	move_end_out(segment, SEGMENT_AWAY);
+}
+
+static bool restore_some(struct lane *lane)
+{
+	struct segment *some[MOVES_AT_ONCE];
+	CUresult result = CUDA_SUCCESS;
+	uint64_t most = restorable_bytes(lane);
+	unsigned int n;
+
+	if (!most)
+		return false;
+	if (lane->mode == LANE_PRELOADING && most > lane->bytes_left)
+		most = lane->bytes_left;
+	n = moves_begin_in(lane, most, some, &result);
+	for (unsigned int i = 0; i < n; i++) {
+		if (some[i]->state == SEGMENT_AWAY)
+			copy_in(lane, some[i]);
+		else
+			move_end_in(some[i]);
+	}
+	if (n) {
+		lane->restored_at = now_ns();
+		lane->pause_ns = LANE_PAUSE_NS / 2; /* it is doubled after each step */
+	}
+	if (result && result != CUDA_ERROR_OUT_OF_MEMORY)
+		restore_failed(lane, result);
+	return n && !result;
+}
 
 /* -- copies that have ended ------------------------------------------------------------ */
 
@@ -51,84 +126,6 @@ static void finish_copies(struct lane *lane)
 		return;
 	while (copier_take(c, &transfer))
 		finish_copy(lane, &transfer);
-}
-
-/* The stream and the events end with the context. What shall be moved remains so. */
-static void end_in(CUcontext context)
-{
-	for_each_lane(lane) {
-		if (lane->copier.context != context)
-			continue;
-		REAL(cuStreamSynchronize)(lane->copier.stream);
-		finish_copies(lane);
-		clean_check_end(lane);
-		copier_end(&lane->copier);
-	}
-	swap_store->context_ends(context);
-}
-
-void lanes_context_ends(CUcontext context)
-{
-	if (swap_used())
-		context_run_in(context, end_in);
-}
-
-/* -- orders ------------------------------------------------------------------------------- */
-
-static void report_moved(const struct lane *lane)
-{
-	if (lane->moved.evicted)
-		debug("evicted %llu KiB, copied %llu",
-		      (unsigned long long)lane->moved.evicted >> 10,
-		      (unsigned long long)lane->moved.copied_to_host >> 10);
-	if (lane->moved.restored)
-		debug("restored %llu KiB, copied %llu",
-		      (unsigned long long)lane->moved.restored >> 10,
-		      (unsigned long long)lane->moved.copied_to_device >> 10);
-}
-
-static void begin(struct lane *lane, enum lane_mode mode, uint64_t bytes)
-{
-	lane->moved.evicted = lane->moved.copied_to_host = 0;
-	lane->moved.restored = lane->moved.copied_to_device = 0;
-	lane->mode = mode;
-	lane->restore_failed = false;
-	lane->bytes_left = bytes;
-	lane->bytes_preload = 0;
-	lane->pause_ns = LANE_PAUSE_NS;
-	lane->free_since = lane->restored_at = now_ns();
-	moves_restart_in(lane);
-}
-
-void lane_begin_restoring(struct lane *lane)
-{
-	begin(lane, LANE_RESTORING, 0);
-	evict_unfix(lane);
-}
-
-uint64_t lane_preload(struct lane *lane, uint64_t bytes)
-{
-	if (lane->mode == LANE_EVICTING)
-		lane->bytes_preload = bytes;
-	else if (lane->mode != LANE_RESTORING)
-		begin(lane, LANE_PRELOADING, bytes);
-	return bytes;
-}
-
-uint64_t lane_evict(struct lane *lane, uint64_t bytes)
-{
-	lane->bytes_preload = 0;
-	if (lane->mode != LANE_EVICTING)
-		begin(lane, LANE_EVICTING, 0);
-	return evict_add(lane, bytes);
-}
-
-void lane_stop(struct lane *lane)
-{
-	if (lane->mode != LANE_IDLE)
-		report_moved(lane);
-	lane->mode = LANE_IDLE;
-	lane->bytes_left = lane->bytes_preload = 0;
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
@@ -171,13 +168,7 @@ static void step_in(CUcontext context, void *argument)
 	    lane->copier.n || !all_checked || (lane->mode != LANE_RESTORING && has_more(lane));
 }
 
-static bool needs_step(struct lane *lane)
-{
-	return lane->busy || (lane->mode == LANE_RESTORING && lane_misses(lane)) ||
-	       (lane->mode == LANE_PRELOADING && lane->bytes_left);
-}
-
-static void take_step(struct lane *lane)
+void lane_take_step(struct lane *lane)
 {
 	if (contexts_with(lane->device, lane->copier.context, step_in, lane))
 		return;
@@ -187,33 +178,22 @@ static void take_step(struct lane *lane)
 		restore_failed(lane, CUDA_ERROR_INVALID_CONTEXT);
 }
 
-/* An eviction or a preload has ended. */
-static void end_order(struct lane *lane)
+/* The stream and the events end with the context. What shall be moved remains so. */
+static void end_in(CUcontext context)
 {
-	uint64_t next = lane->bytes_preload;
-
-	lane_stop(lane);
-	if (next)
-		begin(lane, LANE_PRELOADING, next);
+	for_each_lane(lane) {
+		if (lane->copier.context != context)
+			continue;
+		REAL(cuStreamSynchronize)(lane->copier.stream);
+		finish_copies(lane);
+		clean_check_end(lane);
+		copier_end(&lane->copier);
+	}
+	swap_store->context_ends(context);
 }
 
-/* Copies have begun, or an eviction will begin some: there is a short pause. */
-static void choose_pause(struct lane *lane)
+void lanes_context_ends(CUcontext context)
 {
-	int64_t longest = lane->mode == LANE_PRELOADING ? PRELOAD_PAUSE_NS : LONGEST_PAUSE_NS;
-
-	if (lane->copier.n || (lane->mode == LANE_EVICTING && lane->bytes_left))
-		lane->pause_ns = LANE_PAUSE_NS;
-	else if (lane->pause_ns < longest)
-		lane->pause_ns *= 2;
-}
-
-bool lane_step(struct lane *lane)
-{
-	if (needs_step(lane))
-		take_step(lane);
-	if ((lane->mode == LANE_EVICTING || lane->mode == LANE_PRELOADING) && !lane->busy)
-		end_order(lane);
-	choose_pause(lane);
-	return lane->busy || lane->mode == LANE_PRELOADING;
+	if (swap_used())
+		context_run_in(context, end_in);
 }
