@@ -74,6 +74,8 @@ class KeeperLink:
     def _connection(self) -> socket.socket | None:
         """A new connection; None: the keeper does not run, or no descriptors are left."""
         sock = None
+        if not self.path.exists():
+            return None
         try:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
             sock.setblocking(False)

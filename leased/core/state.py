@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from leased.memory.residency import Residency
 from leased.memory.share import Place
@@ -163,7 +163,7 @@ class Tenant:
 
     def usage_at(self, now: int, devices: Mapping[str, Device]) -> dict[str, Usage]:
         """A copy of its usage, brought up to now."""
-        usage = {uuid: replace(used) for uuid, used in self.usage.items()}
+        usage = {uuid: used.copy() for uuid, used in self.usage.items()}
         self._run_up(usage, now, devices)
         for uuid in self.gang:
             devices[uuid].residency.memory_time(self.id, now).add_to(usage[uuid])
@@ -211,6 +211,8 @@ class Device:
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
     line: list[tuple[Place, Tenant]] = field(default_factory=list)
+    # The gangs of several devices in the line, as bits, and how many want each.
+    gangs: dict[int, int] = field(default_factory=dict)
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
     def first_against(self, holder: Tenant) -> tuple[Place, Tenant] | None:

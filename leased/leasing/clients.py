@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 from leased.classes.pulse import Work
 from leased.connections.limits import credible
@@ -23,6 +23,7 @@ from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
+from leased.memory.speed import MEASURE_FROM_BYTES
 from leased.wire import client_messages, daemon_messages
 
 LEAST_SEEN_NS = 100_000_000  # less says nothing
@@ -66,6 +67,7 @@ class Clients:
             (u, process) for u, process in tenant.cut_off if process != client.process
         }
         client.send(self.registry.welcome(tenant))
+        self.reports.stir(tenant)
         if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
             self.loop.run(CameBack())
         client.memory = hello.memory
@@ -77,12 +79,12 @@ class Clients:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
             self.request(tenant, client)
-        self.heard(tenant, client)
+        if client in tenant.clients:
+            self.registry.steps.came(tenant.job_id, client)
 
     def heard(self, tenant: Tenant, client: Client) -> None:
         """After its message the process may wait for, hold or have something else than before."""
-        if client in tenant.clients:
-            self.registry.steps.see(tenant.job_id, client)
+        self.registry.steps.see(tenant.job_id, client)
 
     def _evict_if_parked(self, tenant: Tenant) -> None:
         """Park a parked job again if one of its processes connects with memory on a GPU.
@@ -135,8 +137,7 @@ class Clients:
     def _join_wanting(self, tenant: Tenant) -> None:
         """The job may have a lease while processes of it wait that have just released: one that was
         idle, or another lease that the job had lost. They wait for none of their own job."""
-        lease = self.loop.view.tenant(tenant.job_id).lease
-        if lease is not None and not lease.revoked:
+        if self.loop.view.tenant(tenant.job_id).can_join:
             for client in tenant.wanting():
                 self.grants.join(tenant, client)
 
@@ -163,7 +164,8 @@ class Clients:
         if not size or not credible(size, ns):
             return
         part = size // len(tenant.gang)
-        self.loop.run(*(SpeedMeasured(tenant.job_id, uuid, part, ns) for uuid in tenant.gang))
+        if part >= MEASURE_FROM_BYTES:
+            self.loop.run(*(SpeedMeasured(tenant.job_id, uuid, part, ns) for uuid in tenant.gang))
 
     def stuck_in_drain(
         self, tenant: Tenant, client: Client, message: client_messages.Stuck
@@ -199,11 +201,11 @@ class Clients:
         if message.left and tenant.swaps:
             self.loop.run(LeftUncopied(tenant.job_id, message.uuid, message.left))
 
-    def end_without_opener(self, pids: Container[int]) -> None:
+    def end_without_opener(self, pids: Collection[int]) -> None:
         """These processes use a GPU now. A connection may have been passed on, and the process that
         opened it have ended: then one of them may only have its number, and neither its memory nor
         its work is that client's. So the connection is closed."""
-        for tenant in self.registry.values():
+        for tenant in self.registry.values() if pids else ():
             for client in [client for client in tenant.clients if client.pid in pids]:
                 if not client.has_opener():
                     client.close()
@@ -232,8 +234,7 @@ class Clients:
         self.stuck.let_on(tenant)
         if tenant.holders(epoch):
             return
-        lease = self.loop.view.tenant(tenant.job_id).lease
-        if lease is None or lease.epoch == epoch:  # otherwise the tenant had forfeited this lease
+        if self.loop.view.tenant(tenant.job_id).epoch in (0, epoch):  # or it had forfeited it
             tenant.idle_ns = tenant.drain = None
         memory_orders.send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))

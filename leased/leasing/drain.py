@@ -75,6 +75,11 @@ class Drain(Generic[Rank]):
         """Whether the process has released since the revoke."""
         return rank in self._released
 
+    @property
+    def is_plain(self) -> bool:
+        """No process is stuck, and none that was let on is waited for, so there are no orders."""
+        return not self._stuck and not self._expected
+
     def orders(self, through: Iterable[Rank], now: int) -> Orders[Rank]:
         """What to do now; the caller does it at once.
 

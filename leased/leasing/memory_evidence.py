@@ -65,6 +65,7 @@ class MemoryEvidence:
         self.at: int | None = None  # when, in ns
         self.sees = False  # NVML has shown a client, so its pids are those of our namespace
         self.looks: dict[int, Look] = {}
+        self.agrees = False  # NVML and the processes say the same as at the poll before
 
     def look(
         self, now: int, shown: Mapping[int, int], clients: Iterable[Says]
@@ -94,7 +95,17 @@ class MemoryEvidence:
                 left -= left > 0
                 look = replace(look, against=last.against + (not stopped), stopped=stopped)
             self.looks[pid] = look
+        doubts = any(look.against or look.stopped for look in self.looks.values())
+        self.agrees = not doubts and None not in settled.values()
         return settled
+
+    def says_the_same(self, now: int, shown: Mapping[int, int]) -> bool:
+        """One poll, if it shows what the last one did, which had agreed with the processes. They
+        have said nothing else since. Then nothing follows from it."""
+        if shown != self.shown or not self.agrees:
+            return False
+        self.at = now
+        return True
 
     def _contradicts(self, pid: int, last: Look, look: Look) -> bool:
         """Whether NVML contradicts what the process has reported in this poll and the last one.

@@ -34,11 +34,17 @@ class MemoryReports:
         self.overheads = overheads
         self.evidence = {uuid: MemoryEvidence(uuid, stands_still) for uuid in overheads}
         self.departed = {uuid: Departed() for uuid in overheads}
+        self.stirred = set(overheads)  # devices of which something else was said since check()
         self.clock = clock
         self.run = run
 
+    def stir(self, tenant: Tenant) -> None:
+        """Other processes of the tenant than before are connected, or they say something else."""
+        self.stirred.update(tenant.gang)
+
     def changed(self, tenant: Tenant) -> None:
         """A process of the tenant has reported other memory."""
+        self.stir(tenant)
         for uuid in tenant.gang:
             self._report_to_arbiter(tenant, uuid)
         if len(tenant.clients) > 1:
@@ -47,12 +53,14 @@ class MemoryReports:
     def process_ended(self, tenant: Tenant) -> None:
         """A process of the open tenant that had memory has ended. Those that remain, also the last
         one, may have what it had."""
+        self.stir(tenant)
         for uuid in tenant.gang:
             self._report_to_arbiter(tenant, uuid)
         self._tell_others(tenant)
 
     def connection_ended(self, tenant: Tenant, client: Client) -> None:
         """The connection of a process has ended. NVML may show the process a little longer."""
+        self.stir(tenant)
         for uuid in tenant.gang:
             self.departed[uuid].connection_ended(client.pid)
 
@@ -62,6 +70,10 @@ class MemoryReports:
         tenants: those that share the device.
         """
         evidence = self.evidence[uuid]
+        silent = uuid not in self.stirred and not self.departed[uuid].looks
+        if silent and evidence.says_the_same(self.clock(), processes):
+            return
+        self.stirred.discard(uuid)
         clients = [client for tenant in tenants for client in tenant.clients]
         settled = evidence.look(self.clock(), processes, clients)
         # What a killed process had is on its way; its contexts are what they were.

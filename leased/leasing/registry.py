@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator, Mapping, ValuesView
 from typing import NamedTuple
 
 from _gpulease import lib
@@ -44,6 +43,8 @@ class Registry(Mapping[int, Tenant]):
         self.forget_claims: Callable[[Client], None] = lambda _: None
         self.device_totals = DeviceTotals(loop.arbiter.devices)
         self.steps = StepLedger(loop.clock)
+        # By UUID, the tenants that share a device, since they were last asked for.
+        self._sharing: dict[str, list[Tenant]] = {}
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
@@ -53,6 +54,19 @@ class Registry(Mapping[int, Tenant]):
 
     def __len__(self) -> int:
         return len(self.by_job)
+
+    # A Mapping has these too, but by asking for one tenant after the other.
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self.by_job
+
+    def get(  # type: ignore[override]
+        self, job_id: int, default: Tenant | None = None
+    ) -> Tenant | None:
+        return self.by_job.get(job_id, default)
+
+    def values(self) -> ValuesView[Tenant]:
+        return self.by_job.values()
 
     def named(self, asked: int | str) -> list[Tenant]:
         """Those that this means (leased/base/job_names.py), by their numbers."""
@@ -82,7 +96,11 @@ class Registry(Mapping[int, Tenant]):
 
     def sharing(self, uuid: str) -> list[Tenant]:
         """The tenants whose gang has the device."""
-        return [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
+        found = self._sharing.get(uuid)
+        if found is None:
+            found = [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
+            self._sharing[uuid] = found
+        return list(found)
 
     def refusal(self, tenant: Tenant) -> str | None:
         """Why the policy of its devices refuses this tenant; None: it may open."""
@@ -110,11 +128,12 @@ class Registry(Mapping[int, Tenant]):
         it; None: it was not parked. steps: what each of its steps had before.
         """
         self.by_job[tenant.job_id] = tenant
+        self._sharing.clear()
         self.steps.open(tenant.job_id, tenant.swaps, steps or {})
         self.loop.run(_opened(tenant))
         self.device_totals.goes_on(tenant.job_id, usage or {})
         for uuid, used in (usage or {}).items():
-            self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
+            self.loop.run(UsageRestored(tenant.job_id, uuid, used.amounts()))
         if remembered is not None:
             self.loop.run(PolicyRestored(tenant.job_id, *remembered))
         if parked_by is not None:
@@ -124,6 +143,7 @@ class Registry(Mapping[int, Tenant]):
         """Another step of the job uses further devices: they join its gang."""
         tenant.totals = {**tenant.totals, **totals}
         tenant.gang = tuple(tenant.totals)
+        self._sharing.clear()
         tenant.tell_all(self.welcome(tenant))
         self.loop.run(Widened(tenant.job_id, tenant.gang))
 
@@ -131,6 +151,7 @@ class Registry(Mapping[int, Tenant]):
         """Close the tenant and return its usage. Processes that still run are refused."""
         usage = dict(self.loop.view.usage(job_id))
         tenant = self.by_job.pop(job_id)
+        self._sharing.clear()
         for client in tenant.clients:
             self.forget_claims(client)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from leased.leasing.tenant import Client
 from leased.memory.memory_time import MemoryTime
@@ -12,7 +12,7 @@ from leased.usage.usage import KIB_MS, Usage
 from leased.wire.device_bytes import DeviceBytes
 
 
-@dataclass
+@dataclass(slots=True)
 class Seen:
     """A process as it was last seen. waits_since: ns; None: it does not wait at its gate."""
 
@@ -66,25 +66,39 @@ class StepClock:
 
     def see(self, client: Client, now: int) -> None:
         """Note what the process waits for, holds and has now."""
-        self.advance(now)
-        before = self.clients.get(client, Seen())
-        waits = client.wants and not client.held
-        since = (now if before.waits_since is None else before.waits_since) if waits else None
-        self.clients[client] = Seen(bool(client.held), since, client.memory)
-        self._replace(before, self.clients[client])
+        seen = self.clients.get(client)
+        if seen is None:
+            self.advance(now)
+            seen = self.clients[client] = Seen()
+        holds = client.held != 0
+        self._note(seen, holds, client.wants and not holds, now)
+        if seen.memory is not client.memory:
+            self._note_memory(seen, client.memory, now)
 
     def gone(self, client: Client, now: int) -> None:
         """The connection of a process has ended."""
         self.advance(now)
-        self._replace(self.clients.pop(client), Seen())
+        seen = self.clients.pop(client)
+        self._note(seen, False, False, now)
+        self._note_memory(seen, {}, now)
 
-    def _replace(self, before: Seen, after: Seen) -> None:
-        self.holding += after.holds - before.holds
-        self.waiting += (after.waits_since is not None) - (before.waits_since is not None)
-        if after.memory == before.memory:
+    def _note(self, seen: Seen, holds: bool, waits: bool, now: int) -> None:
+        self.holding += holds - seen.holds
+        seen.holds = holds
+        if waits == (seen.waits_since is not None):
             return
-        for uuid in {*before.memory, *after.memory}:
-            had, has = (seen.memory.get(uuid, DeviceBytes()) for seen in (before, after))
+        if self.waiting == (not waits):  # the first one begins to wait, or the last one ends
+            self.advance(now)
+        self.waiting += 1 if waits else -1
+        seen.waits_since = now if waits else None
+
+    def _note_memory(self, seen: Seen, memory: Mapping[str, DeviceBytes], now: int) -> None:
+        before, seen.memory = seen.memory, memory
+        if memory == before:
+            return
+        self.advance(now)
+        for uuid in {*before, *memory}:
+            had, has = before.get(uuid, DeviceBytes()), memory.get(uuid, DeviceBytes())
             amounts = self.memory.get(uuid)
             if amounts is None:
                 amounts = self.memory[uuid] = Amounts(time=MemoryTime.since(self.at))
@@ -141,6 +155,6 @@ class StepClock:
         active: it may have changed."""
         told = self.told
         if told is None or (active and (told.until, told.usage) != (self.until, self.usage)):
-            usage = {uuid: replace(used) for uuid, used in self.usage.items()}
+            usage = {uuid: used.copy() for uuid, used in self.usage.items()}
             self.told = told = StepUsage(self.since, self.until, usage)
         return told

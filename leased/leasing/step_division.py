@@ -32,6 +32,10 @@ def divide(whole: Usage, steps: Sequence[Usage], by: str, weights: Sequence[int]
 
     Where all weights are 0 nothing is added, so that it is divided another time.
     """
+    if len(steps) == 1:  # most jobs have one, and all steps are divided again each second
+        for name in (name for chain in CHAINS[by] for name in chain if weights[0]):
+            setattr(steps[0], name, getattr(whole, name))
+        return
     for chain in CHAINS[by]:
         layers = [_layer(whole, steps, chain, n, weights) for n in range(len(chain))]
         for n, parts in enumerate(layers):

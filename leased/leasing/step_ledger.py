@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from leased.core.work import divided, weights_beside
 from leased.leasing import step_division
@@ -47,13 +47,19 @@ class JobSteps:
     active: frozenset[int] = frozenset()
     settled: dict[str, Usage] = field(default_factory=dict)
 
-    def see(self, client: Client, name: Callable[[int], str], now: int, today: float) -> None:
-        step = self.of.get(client)
-        if step is None:
-            step = self.of[client] = self._step(name(client.pid), now, today)
-        held = step.holding
-        step.see(client, now)
-        self._note_holder(step, held, now)
+    def came(self, client: Client, name: str, now: int, today: float) -> None:
+        if client not in self.of:
+            self.of[client] = self._step(name, now, today)
+        self.see([client], now)
+
+    def see(self, clients: Iterable[Client], now: int) -> None:
+        for client in clients:
+            step = self.of.get(client)
+            if step is not None:
+                held = step.holding
+                step.see(client, now)
+                if (step.holding > 0) != (held > 0):
+                    self._note_holder(step, held, now)
 
     def gone(self, client: Client, now: int, today: float) -> None:
         step = self.of.pop(client, None)
@@ -62,7 +68,8 @@ class JobSteps:
         held = step.holding
         step.gone(client, now)
         step.until = max(step.until, today)
-        self._note_holder(step, held, now)
+        if held and not step.holding:
+            self._note_holder(step, held, now)
 
     def _step(self, name: str, now: int, today: float) -> StepClock:
         """The step of that name, or OTHERS if the job has too many steps to tell them apart."""
@@ -73,10 +80,8 @@ class JobSteps:
         return self.steps[name]
 
     def _note_holder(self, step: StepClock, held: int, now: int) -> None:
-        """The number of the step's processes that hold the lease has changed from `held`."""
+        """The step begins or ends to hold the lease. held: by how many processes it did before."""
         begins = step.holding > 0
-        if begins == (held > 0):
-            return
         others = sum(1 for other in self.steps.values() if other.holding and other is not step)
         self.meter.advance(now, others + (held > 0))
         change = self.gauge.begin if begins else self.gauge.end
@@ -121,9 +126,10 @@ class JobSteps:
         lease: Mapping[int, int],
         final: bool,
     ) -> None:
-        resident_before = [step.of(uuid).resident_kib_ms for step in steps]
+        usages = [step.of(uuid) for step in steps]
+        resident_before = [usage.resident_kib_ms for usage in usages]
         for by, weights in self._weights(uuid, steps, lease, final).items():
-            step_division.divide(whole, [step.of(uuid) for step in steps], by, weights)
+            step_division.divide(whole, usages, by, weights)
         if not self.swaps:  # then resident memory is modelled, for the whole job only
             for step, before in zip(steps, resident_before, strict=True):
                 step.note_resident(uuid, before)
@@ -177,15 +183,21 @@ class StepLedger:
         now = self.clock()
         job = self.jobs[job_id] = JobSteps(swaps, Meter(now))
         for name, had in before.items():
-            usage = {uuid: replace(used) for uuid, used in had.usage.items()}
+            usage = {uuid: used.copy() for uuid, used in had.usage.items()}
             job.steps[name] = StepClock(len(job.steps), now, had.since, had.until, usage)
 
-    def see(self, job_id: int, *clients: Client) -> None:
-        """These processes of the job may wait for, hold or have something else than before."""
+    def came(self, job_id: int, client: Client) -> None:
+        """A process of the job has connected."""
         job = self.jobs.get(job_id)
         if job is not None:
-            for client in clients:
-                job.see(client, self.name_of, self.clock(), self.today())
+            job.came(client, self.name_of(client.pid), self.clock(), self.today())
+
+    def see(self, job_id: int, *clients: Client) -> None:
+        """These processes of the job may wait for, hold or have something else than before. Those
+        that have not come, or are gone, do not count."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.see(clients, self.clock())
 
     def gone(self, job_id: int, client: Client) -> None:
         """The connection of a process has ended."""

@@ -65,7 +65,7 @@ class StuckClients:
         Called whenever a process of the tenant has answered, connected or ended.
         """
         drain = tenant.drain
-        if drain is None or not self._is_draining(tenant, drain):
+        if drain is None or drain.is_plain or not self._is_draining(tenant, drain):
             return
         now = self.clock()
         orders = drain.orders([c for c in tenant.clients if not c.held and not c.passed], now)
@@ -86,7 +86,5 @@ class StuckClients:
         """Whether a process of the tenant still holds the lease that this drain ends."""
         if not self.registry.has(tenant) or tenant.drain is not drain:
             return False
-        lease = self.view.tenant(tenant.job_id).lease
-        if lease is None or lease.epoch != drain.epoch or not lease.revoked:
-            return False
-        return bool(tenant.holders(drain.epoch))
+        drains = self.view.tenant(tenant.job_id).drains == drain.epoch
+        return drains and bool(tenant.holders(drain.epoch))

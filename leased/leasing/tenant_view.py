@@ -47,6 +47,18 @@ class TenantView:
         return self._tenant.lease.epoch if self._tenant.lease else 0
 
     @property
+    def can_join(self) -> bool:
+        """Whether it holds a lease that has not been revoked."""
+        lease = self._tenant.lease
+        return lease is not None and not lease.revoked
+
+    @property
+    def drains(self) -> int:
+        """The epoch of the revoked lease that it still holds, else 0."""
+        lease = self._tenant.lease
+        return lease.epoch if lease is not None and lease.revoked else 0
+
+    @property
     def waiting(self) -> bool:
         return self._tenant.waiting
 
@@ -92,6 +104,11 @@ class TenantView:
     def last_epoch(self) -> int:
         """The epoch of the last lease that it was granted; 0: it never was granted one."""
         return self._tenant.granted
+
+    @property
+    def last_asked(self) -> int:
+        """When it last began to wait, in ns; 0: it never did."""
+        return self._tenant.asked_at
 
     @property
     def lock(self) -> str:

@@ -32,12 +32,14 @@ NO_LEASE = "it holds no lease"
 @dataclass
 class TimeSlices:
     """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
-    device does. slowdown: of online jobs that is allowed."""
+    device does. told: what the arbiter was last told of a device's tenants by. slowdown: of online
+    jobs that is allowed."""
 
     loop: ArbiterLoop
     registry: Registry
     controllers: dict[str, Controller] = field(default_factory=dict)
     silent_since: dict[str, int] = field(default_factory=dict)
+    told: dict[str, tuple[bool, frozenset[int], tuple[int, ...]]] = field(default_factory=dict)
     slowdown: float = 0.05
     by: str = "feedback"
 
@@ -58,6 +60,15 @@ class TimeSlices:
             self.silent_since.setdefault(uuid, now)
         if tenants and (parts is not None or not self._knows(uuid, now)):
             self._look(uuid, now, parts or {}, work, (busy or 0) / 100)
+            self._tell_news(uuid, now, tenants)
+
+    def _tell_news(self, uuid: str, now: int, tenants: list[Tenant]) -> None:
+        """Tell the arbiter of a device's tenants, where that may be something else than before."""
+        caught = self.controllers[uuid].slices.obedience.caught
+        jobs = tuple(tenant.job_id for tenant in tenants)
+        known = self._knows(uuid, now), frozenset(caught), jobs
+        if self.told.get(uuid) != known:
+            self.told[uuid] = known
             for tenant in tenants:
                 self._tell_arbiter(tenant)
 
@@ -158,8 +169,13 @@ class TimeSlices:
     ) -> None:
         """Choose again. parts: by job, what it had of the device; work: by pid; busy: the part of
         the time in which the device worked."""
-        tenants = {tenant.job_id: tenant for tenant in self.registry.sharing(uuid)}
         controller = self.controllers.setdefault(uuid, Controller(self.slowdown, self.by))
+        matter = {
+            *controller.chosen,
+            *(lease.job_id for lease in self.loop.view.device(uuid).holders),
+        }
+        there = [tenant for tenant in self.registry.sharing(uuid) if tenant.job_id in matter]
+        tenants = {tenant.job_id: tenant for tenant in there}
         before = {job: self.chosen(job, uuid) for job in tenants}
         jobs = {
             job: Classed(
@@ -240,5 +256,7 @@ def _parts(
     total = sum(work.values())
     if busy is None or (busy and not total):
         return None
-    of_all = busy / 100 / max(1, total)
+    if not total:
+        return dict.fromkeys((tenant.job_id for tenant in tenants), 0.0)
+    of_all = busy / 100 / total
     return {t.job_id: of_all * sum(work.get(pid, 0) for pid in _pids(t)) for t in tenants}

@@ -6,7 +6,6 @@ drained and nobody holds one, NVML is closed, so that the driver can be unloaded
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -32,7 +31,7 @@ AGAIN_S = 10.0  # between attempts to see a faulty device by opening NVML again
 
 @dataclass
 class DeviceMonitor:
-    """Call run(), or beat() every LOOK_S."""
+    """Call beat() every LOOK_S."""
 
     nvml: Nvml
     leases: Leases
@@ -44,11 +43,6 @@ class DeviceMonitor:
     again_at: float = 0.0
     strangers: set[str] = field(default_factory=set)  # new devices that the log has named
     meter: WorkMeter = field(default_factory=WorkMeter)
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.beat()
 
     async def beat(self) -> None:
         """Poll the devices that are due."""
@@ -63,10 +57,12 @@ class DeviceMonitor:
             await self._reopen_nvml()
         gpus = self._due(now)
         found = await self._look(gpus) if gpus else {}
+        self.leases.clients.end_without_opener(
+            {p for seen in found.values() for p in seen.processes}
+        )
         for gpu in self.leases.gpus.slurms():
             seen = found.get(gpu.uuid)
             if seen is not None:
-                self.leases.clients.end_without_opener(seen.processes)
                 self.busy[gpu.uuid] = seen.busy
                 now_ns, parts = time.monotonic_ns(), self._parts(gpu.uuid, seen.work)
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)

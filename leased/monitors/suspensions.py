@@ -37,6 +37,7 @@ log = logging.getLogger("gpu-leased")
 
 SLURM = "Slurm"  # the name by which status says who has parked the job
 MARGIN_NS = 3_000_000_000  # beyond the grace, for the processes to be stopped
+LOOK_AT_ALL = 8  # beats between looks at jobs that have nothing on a GPU and want nothing
 WATCH_S = 0.02  # between looks whether an announced job has been stopped
 ASK_S = 0.5
 # Until Slurm is asked about an announced job: the grace and a second, or this if that is less. Then
@@ -107,17 +108,29 @@ class Suspensions:
 
     def __post_init__(self) -> None:
         self.rounds = Rounds(self.still)
+        self.beats = 0
 
     async def beat(self) -> None:
-        """Look once at all jobs with processes on a GPU."""
+        """Look once at the jobs with processes on a GPU."""
         tenants = self.leases.tenants
         self.of = {job: known for job, known in self.of.items() if job in tenants}
         self.tops = {job: known for job, known in self.tops.items() if job in tenants}
         self.pauses = {job: pause for job, pause in self.pauses.items() if job in tenants}
         self.rounds.keep(tenants.keys())
-        async for tenant, charged in each(self.leases, self.payers, tenants.values()):
+        self.beats += 1
+        chosen = [t for t in tenants.values() if t.job_id in self.of or self._is_due(t)]
+        async for tenant, charged in each(self.leases, self.payers, chosen):
             with charged:
                 self._look(tenant)
+
+    def _is_due(self, tenant: Tenant) -> bool:
+        """Whether its stop can be seen, and would matter to others or it is time to look at all."""
+        tops = self.tops.get(tenant.job_id)
+        if tops is not None and tops.has_none(tenant.clients):
+            return False
+        state = self.leases.view.tenant(tenant.job_id)
+        on_gpu = (self.leases.view.device(u).resident_of(tenant.job_id) for u in tenant.gang)
+        return self.beats % LOOK_AT_ALL == 0 or state.state in ("holds", "waits") or any(on_gpu)
 
     def _look(self, tenant: Tenant) -> None:
         if tenant.job_id in self.of:

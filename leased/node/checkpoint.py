@@ -10,10 +10,12 @@ from collections import deque
 
 from leased.leasing.leases import Leases
 from leased.node.service_manager import has_watchdog, notify
+from leased.node.tasks import to_next
 from leased.store.store import Store
 
 CHECKPOINT_S = 1.0
 SAVE_AT_ONCE = 16  # tenants
+QUIET_NS = 10_000_000_000  # between saves of a tenant that neither has nor wants a lease
 EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
 
 
@@ -35,14 +37,17 @@ class Checkpoint:
         self.leases = leases
         self.store = store
         self.round: deque[int] = deque()  # jobs that are still to be saved before all begins again
+        # By job, when it was last saved (ns), and what its next lease or wait changes; None: it
+        # had or wanted a lease then.
+        self.saved: dict[int, tuple[tuple[int, int] | None, int]] = {}
 
     async def keep_saving(self) -> None:
         """Save usage, a few tenants at a time, so that no lease waits for the writing of many."""
-        watchdog = has_watchdog()
+        watchdog, time_s = has_watchdog(), asyncio.get_running_loop().time
         while True:
             turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
-            await asyncio.sleep(CHECKPOINT_S / turns)
-            some = self.next_jobs()
+            await asyncio.sleep(to_next(CHECKPOINT_S / turns, time_s()))
+            some = self._stirred(self.next_jobs())
             # A full disk stops no lease; what it lacks is tried again here.
             if some or self.store.fault:
                 self._save(some)
@@ -53,7 +58,25 @@ class Checkpoint:
         """The next few jobs. Jobs that begin or end meanwhile change nothing for the others."""
         if not self.round:
             self.round.extend(self.leases.tenants)
+            self.saved = {job: at for job, at in self.saved.items() if job in self.leases.tenants}
         return [self.round.popleft() for _ in range(min(SAVE_AT_ONCE, len(self.round)))]
+
+    def _stirred(self, jobs: list[int]) -> list[int]:
+        """Those that hold or want a lease, have done so since they were last saved, or were last
+        saved QUIET_NS ago: what the others have had has only grown with the time."""
+        now, found = self.leases.clock(), []
+        for job in jobs:
+            state = self.leases.view.find_tenant(job)
+            if state is None:
+                continue
+            rests = state.state not in ("holds", "waits")
+            sign = (state.last_epoch, state.last_asked) if rests else None
+            before = self.saved.get(job)
+            if rests and before and before[0] == sign and now - before[1] < QUIET_NS:
+                continue
+            self.saved[job] = sign, now
+            found.append(job)
+        return found
 
     def save_all(self) -> None:
         self._save(None)

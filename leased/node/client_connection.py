@@ -93,10 +93,7 @@ class ClientConnection(Connection):
         self.rate = MessageRate(loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
-
-    @property
-    def pid(self) -> int:
-        return self.peer.pid
+        self.pid = self.peer.pid
 
     def send(self, message: bytes) -> None:
         super().send(header.in_version(message, self.version))

@@ -14,7 +14,7 @@ from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
-from leased.monitors import time_limits
+from leased.monitors import device_monitor, time_limits
 from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
@@ -84,7 +84,7 @@ class Monitors:
         """Begin to look. It goes on until the daemon ends."""
         tasks.start(self.ended_jobs.find)
         tasks.start(self._learn_cluster)
-        tasks.start(self.devices.run)
+        tasks.every(device_monitor.LOOK_S, self.devices.beat)
         tasks.every(LOOK_S, self.suspended.beat)
         tasks.every(LOOK_S, self.suspensions.beat)
         tasks.every(ASK_S, self.suspensions.ask)

@@ -11,6 +11,13 @@ log = logging.getLogger("gpu-leased")
 AGAIN_S = 1.0
 
 
+def to_next(period: float, now: float) -> float:
+    """Seconds until the clock shows a multiple of the period. So what is done once a second is done
+    when what is done twice a second is done too, and the process wakes as seldom as it can."""
+    left = period - now % period
+    return left if left > period / 10 else left + period  # a timer may be early
+
+
 class Tasks:
     """A fault in one piece of work is logged and stops no other."""
 
@@ -34,11 +41,11 @@ class Tasks:
         self.tasks.add(self.loop.create_task(forever()))
 
     def every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work every `seconds`, the first time after as many."""
+        """Do the work every `seconds`, the first time after as many at most."""
 
         async def repeated() -> None:
             while True:
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(to_next(seconds, self.loop.time()))
                 await work()
 
         repeated.__name__ = work.__name__

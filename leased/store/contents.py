@@ -12,7 +12,7 @@ from leased.processes.identity import ProcessId
 from leased.store import bad_rows, step_rows, writing
 from leased.store.changes import Changes
 from leased.store.reading import Reader
-from leased.store.records import Run, TenantRecord, own
+from leased.store.records import Run, TenantRecord
 from leased.usage.step_usage import StepUsage, added, with_most
 from leased.usage.usage import Usage, together
 
@@ -56,7 +56,8 @@ class Contents:
         usage = together(before.usage, usage) if before else usage
         # A copy: what the arbiter goes on counting is not what the disk has.
         if record.usage != usage:
-            self.open[job_id] = own(replace(record, usage=usage))
+            usage = {uuid: used.copy() for uuid, used in usage.items()}
+            self.open[job_id] = replace(record, usage=usage)
             self.changes.mark(self._put_usage, job_id)
 
     def set_steps(self, job_id: int, steps: Mapping[str, StepUsage]) -> None:

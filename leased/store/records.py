@@ -54,4 +54,4 @@ class TenantRecord:
 
 def own(record: TenantRecord) -> TenantRecord:
     """A copy of the record, with usage of its own that can go on counting."""
-    return replace(record, usage={uuid: replace(used) for uuid, used in record.usage.items()})
+    return replace(record, usage={uuid: used.copy() for uuid, used in record.usage.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import asdict
 
 from leased.store.records import Run
 from leased.usage.step_usage import StepUsage
@@ -12,7 +11,7 @@ from leased.usage.step_usage import StepUsage
 
 def put(db: sqlite3.Connection, run: Run, name: str, step: StepUsage) -> None:
     """What a step of a run has had."""
-    usage = json.dumps({uuid: asdict(used) for uuid, used in step.usage.items()})
+    usage = json.dumps({uuid: used.amounts() for uuid, used in step.usage.items()})
     db.execute(
         "INSERT OR REPLACE INTO steps (job_id, opened, step, since, until, usage) "
         "VALUES (?, ?, ?, ?, ?, ?)",

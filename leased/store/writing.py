@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
@@ -37,7 +36,7 @@ def put_usage(db: sqlite3.Connection, job_id: int, usage: Mapping[str, Usage]) -
     db.execute("DELETE FROM usage WHERE job_id = ?", (job_id,))
     db.executemany(
         "INSERT INTO usage (job_id, uuid, usage) VALUES (?, ?, ?)",
-        [(job_id, uuid, json.dumps(asdict(used))) for uuid, used in usage.items()],
+        [(job_id, uuid, json.dumps(used.amounts())) for uuid, used in usage.items()],
     )
 
 
@@ -55,7 +54,7 @@ def put_parked(db: sqlite3.Connection, job_id: int, who: str | None) -> None:
 
 
 def put_ended(db: sqlite3.Connection, record: TenantRecord) -> None:
-    usage = {uuid: asdict(used) for uuid, used in record.usage.items()}
+    usage = {uuid: used.amounts() for uuid, used in record.usage.items()}
     db.execute(
         "INSERT OR REPLACE INTO ended "
         "(job_id, opened, uid, gang, options, lock, closed, written, usage, name, start) "

@@ -6,6 +6,7 @@ tables of gpu-leasectl are made from it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -130,6 +131,13 @@ class Usage:
         rare=True,
     )
 
+    def amounts(self) -> dict[str, int]:
+        """By name, all figures."""
+        return dict(zip(NAMES, _AMOUNTS(self), strict=True))
+
+    def copy(self) -> Usage:
+        return Usage(*_AMOUNTS(self))
+
     def move(self, into: int, out: int) -> None:
         """So many bytes move to the device and from it."""
         self.moved_bytes += into + out
@@ -142,6 +150,8 @@ class Usage:
 
 
 FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))
+NAMES = tuple(figure.name for figure in FIGURES)
+_AMOUNTS = operator.attrgetter(*NAMES)
 
 
 def together(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:

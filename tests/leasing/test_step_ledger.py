@@ -33,7 +33,7 @@ class Node:
         client = FakeClient(len(self.names) + 1)
         self.names[client.pid] = step
         client.memory = {GPU: DeviceBytes(has, 0, 0)}
-        self.ledger.see(JOB, client)
+        self.ledger.came(JOB, client)
         return client
 
     def change(self, client: FakeClient, *, held: int = 0, wants: bool = False) -> None:
