@@ -150,6 +150,8 @@ class Judge:
             if len(held) != len(tenant.gang):
                 self.broken(f"{tenant.id} has {held} of {tenant.gang}")
         for uuid, device in self.a.devices.items():
+            if len(device.holders) < 2:
+                continue
             settled = [t for t in device.holders.values() if t.lease and not t.lease.revoked]
             locked = [t for t in settled if self.a.rules.lock_of(t) != "off"]
             alone = [t.id for t in locked if not self.a.rules.can_share(t)]
@@ -236,18 +238,26 @@ class Judge:
         entries = self.world.entries.values()
         if self.a.devices[f"d{d}"].drained:
             return False
+        needs = [
+            e.client.size[d] if e.client.job.swaps else 0
+            for e in entries
+            if e.client.gang == (d,) and e.heard and self.asks(e.client)
+        ]
+        if not needs:
+            return False
         stays = sum(self.stays(e.client, d) for e in entries if d in e.client.resident)
-        for entry in entries:
-            client = entry.client
-            asks = client.wants and client.gate != CLOSING and not client.frozen
-            asks &= not client.suspended and client.tenant not in self.world.liars
-            asks &= not self.a.tenants[client.tenant].barred
-            asks &= client.tenant not in self.a.rules.shares.waiting
-            if client.gang == (d,) and entry.heard and asks:
-                needs = client.size[d] if client.job.swaps else 0
-                if needs + stays <= self.world.room[d]:
-                    return True
-        return False
+        return min(needs) + stays <= self.world.room[d]
+
+    def asks(self, client: Client) -> bool:
+        """It asks, and nothing but room or others can keep it from its devices."""
+        able = client.wants and client.gate != CLOSING and not client.frozen
+        return (
+            able
+            and not client.suspended
+            and client.tenant not in self.world.liars
+            and not self.a.tenants[client.tenant].barred
+            and client.tenant not in self.a.rules.shares.waiting
+        )
 
     def stays(self, client: Client, d: int) -> int:
         """What of its memory cannot move. Of one that lies also what it says to be there: nobody
