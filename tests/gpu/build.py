@@ -68,6 +68,7 @@ PROGRAMS = {
     "stream": Program("stream", (*STATIC,)),
     "shares": Program("shares", driver=True),
     "loads": Program("loads", driver=True),
+    "steps": Program("steps", driver=True),
     # A library: PyTorch loads it, and shares its runtime.
     "kinds_allocator": Program(
         "kinds_allocator", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "shared")

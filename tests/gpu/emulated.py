@@ -1,7 +1,8 @@
 """Run a check on the emulated GPU, to see that it runs: its figures mean nothing there.
 
 `python -m tests.gpu.emulated MODULE ARGUMENTS...`: for checks whose programs use the driver and
-the kernels of kernels.ptx alone. `--model NAME` before MODULE: another model.
+the kernels of kernels.ptx alone. Before MODULE: `--model NAME`, another model; `--devices N`, so
+many.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from tests.emugpu.server import EmulatedGpu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="emu-h200-small")
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     chosen = parser.parse_args()
     command = [sys.executable, "-m", chosen.module, *chosen.arguments]
     with (
         tempfile.TemporaryDirectory(prefix="gpul-") as directory,
-        EmulatedGpu(Path(directory), chosen.model) as gpu,
+        EmulatedGpu(Path(directory), chosen.model, chosen.devices) as gpu,
     ):
         return subprocess.run(command, check=False, env=os.environ | gpu.env).returncode
 

@@ -36,6 +36,7 @@ CALLED = {
     "nvidia-ml-py": None,
     "prometheus-client": "python3-prometheus-client",
     "rich": "python3-rich",
+    "scipy": "python3-scipy",
     "systemd-python": "python3-systemd",
 }
 
@@ -111,7 +112,8 @@ def test_the_packages_have_our_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "field"), [("", "Depends"), ("metrics", "Recommends"), ("plot", "Suggests")]
+    ("extra", "field"),
+    [("", "Depends"), ("metrics", "Recommends"), ("plot", "Suggests"), ("matching", "Suggests")],
 )
 def test_a_package_depends_on_what_python_does(extra: str, field: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

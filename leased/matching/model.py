@@ -1,0 +1,66 @@
+"""How fast an online and an offline program are on one device, predicted from their profiles.
+
+The weights of features.py's features stand in pairs.json with what they were fitted to, by
+`python -m tests.gpu.fit_pairs`. There are two sets of them: for profiles that are whole, and for
+those that the accounting of jobs gives, without lengths of kernels and without bandwidth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from leased.matching.features import USAGE, WHOLE, features
+from leased.matching.profile import Profile
+
+SHIPPED = Path(__file__).with_name("pairs.json")
+SLOWEST = 0.01  # the least speed that is predicted
+
+
+class Speeds(NamedTuple):
+    """offline: the speed of the offline program, of its own alone. slowdown: how many times as long
+    as alone the online one's requests take."""
+
+    offline: float
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of each feature, for the offline program's speed and for the logarithm of the slowdown."""
+
+    speed: Sequence[float]
+    slowdown: Sequence[float]
+
+    def of(self, numbers: Sequence[float]) -> Speeds:
+        speed = sum(w * x for w, x in zip(self.speed, numbers, strict=True))
+        slower = sum(w * x for w, x in zip(self.slowdown, numbers, strict=True))
+        return Speeds(min(1.0, max(SLOWEST, speed)), math.exp(min(5.0, max(0.0, slower))))
+
+
+@dataclass(frozen=True)
+class Model:
+    """weights: by USAGE and WHOLE. device: what it was fitted on. emulated: that is no card, so the
+    figures say nothing of one."""
+
+    weights: Mapping[str, Weights]
+    device: str
+    emulated: bool
+
+    def predict(self, online: Profile, offline: Profile) -> Speeds:
+        kind = WHOLE if online.is_whole and offline.is_whole else USAGE
+        return self.weights[kind].of(features(online, offline, kind))
+
+
+def read(text: str) -> Model:
+    """The model of a file such as SHIPPED. ValueError, KeyError, TypeError: it is no such."""
+    found: Mapping[str, Any] = json.loads(text)
+    weights = {
+        kind: Weights(tuple(each["speed"]), tuple(each["slowdown"]))
+        for kind, each in found["weights"].items()
+    }
+    return Model(weights, str(found["device"]), bool(found["emulated"]))
