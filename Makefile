@@ -44,7 +44,7 @@ lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shell
 	@$(PYTHON) -m pytest -q tests/rooms/test_lint.py tests/rooms/test_rooms.py tests/rooms/test_c_rooms.py
 
 bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAME.json
-	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }
+	@test -f "tests/bench/$(NAME).py" -o -f "tests/bench/$(NAME)/__main__.py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py */__main__.py 2>/dev/null | sed 's/\.py$$//; s,/__main__$$,,' | xargs)"; exit 2; }
 	@mkdir -p build/bench
 	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
 
