@@ -44,4 +44,5 @@ def request_of(given: Resolved) -> Request:
         affinity=given.affinity or None,
         anti_affinity=given.anti_affinity or None,
         exclusion=given.exclusion or None,
+        job_class=given.job_class,
     )

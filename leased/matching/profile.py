@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+NAME_MOST = 256  # characters of a job's name that count
+
+
+class Kind(NamedTuple):
+    """Jobs that are taken to be one program: of one user, with one name."""
+
+    uid: int
+    name: str
 
 
 @dataclass(frozen=True)

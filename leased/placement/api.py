@@ -15,6 +15,8 @@ class Request:
     that only it has; 0: its memory need not fit beside that of others. affinity: tenants with the
     same label are on one device. anti_affinity: those with the same label are on different devices.
     exclusion: only tenants with the same label are on its device. None: no such label.
+    job_class: online, offline or none, which changes nothing of
+    where it may be.
     """
 
     share: float = 0.0
@@ -22,6 +24,7 @@ class Request:
     affinity: str | None = None
     anti_affinity: str | None = None
     exclusion: str | None = None
+    job_class: str = "none"
 
     @property
     def has_labels(self) -> bool:

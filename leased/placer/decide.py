@@ -16,7 +16,8 @@ from leased.placer import marks
 from leased.placer.forecast import stays_of
 from leased.placer.keeping import Pending, give_others_a_turn, kept, kept_no_longer
 from leased.placer.model import Settings, Ticket, Tickets, Understand, Update, View
-from leased.placer.placing import place, step_array, tasks_now, wait
+from leased.placer.pairing import pairs
+from leased.placer.placing import labels, place, step_array, tasks_now, wait
 from leased.placer.putting_off import (
     keep_waiting,
     leave_to_slurm,
@@ -55,6 +56,8 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
             if turn.is_long(ticket):
                 turn.closed.add(ticket.node)
     _reserve(turn, pending)
+    ready = [(job, ticket) for job, ticket in pending if _may_be_placed(turn, job, ticket)]
+    turn.pairs = pairs(turn, ready, labels)
     for job, ticket in pending:
         _decide_pending(turn, job, ticket)
     return turn
@@ -169,6 +172,7 @@ def _count_active(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
     for node, stay in stays_of(turn.cluster, job, ticket) if job.given else ():
         for index, shards in stay.given.items():
             turn.cluster.take(node, index, shards, stay.request)
+            turn.there.setdefault((node, index), []).append(job)
     if ticket is None:
         return
     now_runs = replace(ticket, runs=True, until=0, tries=0, retry_at=0, since=0)

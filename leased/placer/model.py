@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from leased.matching.model import Model
+from leased.matching.profile import Kind, Profile
 from leased.placement.api import Request
 from leased.slurm.nodes_json import GpuNode
 from leased.slurm.queue_json import QueuedJob
@@ -34,6 +36,7 @@ class Settings:
     settle_s: int = 30
     backoff_s: int = 600
     say_s: int = 30  # the shortest time between two changes of a job's reason
+    model: Model | None = None  # by which offline jobs are matched; None: they are not
     reserve_s: int = 0  # a job that fits nowhere for longer gets a reservation; 0: none does
 
 
@@ -92,13 +95,14 @@ class Update:
 @dataclass(frozen=True)
 class View:
     """What Slurm says now. now: seconds since 1970. rules: of the nodes that say theirs. closed:
-    partitions that start no jobs."""
+    partitions that start no jobs. profiles: what earlier runs of jobs did."""
 
     now: int
     jobs: tuple[QueuedJob, ...]
     nodes: tuple[GpuNode, ...]
     rules: Mapping[str, Rules] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
+    profiles: Mapping[Kind, Profile] = field(default_factory=dict)
 
 
 # What a job asks of a GPU, from its options; None: they cannot be read, or ask for nothing.

@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from leased.core.classes import ONLINE
 from leased.placement.api import Answer, NoDevice, Placed
 from leased.placer import marks
 from leased.placer.choosing import choose
+from leased.placer.cluster import Offer
 from leased.placer.keeping import kept_no_longer
 from leased.placer.model import NOW, Ticket, Update
 from leased.placer.putting_off import hold_s, put_off
@@ -29,9 +31,8 @@ def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         put_off(turn, job, replace(ticket, since=0), "")
         return
     late = ticket.until - turn.view.now <= hold_s(turn, job) // 4
-    tasks = [] if late else list(_tasks(job.tasks, most))
-    for placed, task in enumerate(tasks):
-        label = f"{job.array_id}_{task}"
+    tasks = [] if late else labels(turn, job)
+    for placed, label in enumerate(tasks):
         reason = place(turn, job, ticket, label)
         if reason is not None:
             if not placed:
@@ -40,6 +41,13 @@ def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         turn.tickets[job.key] = replace(ticket, since=0)
     if not tasks:
         put_off(turn, job, ticket, "")
+
+
+def labels(turn: Turn, job: QueuedJob) -> list[str]:
+    """Of the job, or of the tasks of the array that may be tried now."""
+    if not job.tasks:
+        return [job.label]
+    return [f"{job.array_id}_{task}" for task in _tasks(job.tasks, tasks_now(turn, job))]
 
 
 def tasks_now(turn: Turn, job: QueuedJob) -> int:
@@ -78,13 +86,28 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
     if tried >= TRIES:
         return ""
     asked = unbound(job, ticket)
-    answer = choose(ticket, turn.offers(asked, ticket))
+    offers = turn.offers(asked, ticket)
+    answer = choose(ticket, _best(turn, ticket, label, offers))
+    if not isinstance(answer, Placed):
+        answer = choose(ticket, offers)
     if isinstance(answer, Placed):
         _start(turn, job, ticket, label, answer.device.name)
         return None
     turn.tries[job.user_id] = tried + 1
     turn.said[kind] = reason = _words(turn, asked, ticket, answer)
     return reason
+
+
+def _best(turn: Turn, ticket: Ticket, label: str, offers: list[Offer]) -> list[Offer]:
+    """Those that are tried before all others: of an offline job the one that it is matched with, of
+    an online one those without another."""
+    if ticket.request.job_class == ONLINE:
+        return [each for each in offers if not _has_online(each)]
+    return [each for each in offers if each.place == turn.pairs.get(label)]
+
+
+def _has_online(offer: Offer) -> bool:
+    return any(tenant.job_class == ONLINE for tenant in offer.device.tenants)
 
 
 def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: Answer) -> str:

@@ -14,6 +14,7 @@ from leased import __version__
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
 from leased.config import config, options
+from leased.matching import model
 from leased.node import small_service
 from leased.node.service_manager import notify
 from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
@@ -21,6 +22,7 @@ from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
 from leased.placer.ending import LastGiven
+from leased.placer.known_profiles import KnownProfiles
 from leased.placer.known_rules import KnownRules
 from leased.placer.model import NOW, Settings, Ticket, Update
 from leased.placer.putting_off import tried_in_vain
@@ -44,7 +46,8 @@ REST_S = 10.0  # but no longer: users decide how much there is to ask for
 
 
 def understand(text: str) -> Request | None:
-    """What a job with these options asks of a GPU; None: it has neither labels nor a request."""
+    """What a job with these options asks of a GPU; None: it has neither labels, a request
+    nor a class."""
     try:
         said = options.parse(text)
     except Refused:
@@ -54,8 +57,10 @@ def understand(text: str) -> Request | None:
         affinity=said.affinity or None,
         anti_affinity=said.anti_affinity or None,
         exclusion=said.exclusion or None,
+        job_class=said.job_class or options.NONE,
     )
-    return request if request.has_labels or request.share else None
+    placed = request.has_labels or request.share or request.job_class != options.NONE
+    return request if placed else None
 
 
 class Placer:
@@ -73,6 +78,7 @@ class Placer:
         self.refused: dict[str, float] = {}  # when slurmctld refused to change a job, monotonic
         self.rules = KnownRules()
         self.given = LastGiven()
+        self.profiles = KnownProfiles(link.env)
         self.kept = ""  # for whom a node's GPU is kept, in words
         self.fault = ""
         self.allowance = 0.0
@@ -91,7 +97,7 @@ class Placer:
         try:
             view, left_out = self.link.look()
             alive.write(self.runtime, int(time.time()), self.settings.hold_s)
-            view = self.rules.added(self.given.added(view))
+            view = self.profiles.added(self.rules.added(self.given.added(view)))
             decision = decide(view, self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
@@ -232,7 +238,9 @@ def placer_of(settings: config.Config) -> Placer:
     return Placer(
         Link(env),
         Settings(
-            hold_s=max(1, wanted.hold_ns // 10**9), reserve_s=-(-wanted.reserve_after_ns // 10**9)
+            hold_s=max(1, wanted.hold_ns // 10**9),
+            reserve_s=-(-wanted.reserve_after_ns // 10**9),
+            model=model.read(model.SHIPPED.read_text()),
         ),
         wanted.state_dir,
         wanted.runtime_dir,

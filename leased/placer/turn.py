@@ -21,7 +21,8 @@ class Turn:
     node and GPU of each device, by its name. reserved: for whom a node's GPU is kept. stays: what
     jobs have of each node; of those that run only if somebody has waited for long. closed: nodes
     that a job has got so and where it has not begun: jobs that Slurm would start before it would
-    take its place.
+    take its place. there: the jobs of each GPU. pairs: the GPU that an offline job or a task had
+    best, by its label.
 
     Changes, each list in the order in which they are to be made: urgent: those that cannot wait;
     starts: of jobs that may start; words: of comments only.
@@ -44,6 +45,8 @@ class Turn:
     urgent: list[Change] = field(default_factory=list)
     starts: list[Change] = field(default_factory=list)
     words: list[Change] = field(default_factory=list)
+    there: dict[Place, list[QueuedJob]] = field(default_factory=dict)
+    pairs: dict[str, Place] = field(default_factory=dict)
     said: dict[tuple[object, ...], str] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
@@ -72,6 +75,7 @@ class Turn:
             request = self.cluster.asked(ticket.node, ticket).request
             stay = stay_of(job, self.begin(ticket.let_at), ticket.gpu, request)
             take(self.cluster, ticket.node, stay)
+            self.there.setdefault((ticket.node, ticket.gpu), []).append(job)
             self.stays.setdefault(ticket.node, []).append(stay)
 
     def begin(self, let_at: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leased.matching.profile import NAME_MOST
 from leased.slurm import gres_text
 from leased.slurm.hostlists import expand
 from leased.slurm.json_answers import Entries, TooLong, list_of, number_of, text_of, words_of
@@ -40,7 +41,7 @@ class QueuedJob:
     any. given: by GPU, how many shards it has of it; None: the GPU as a whole.
     cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its time limit; 0:
     none, or a year or more. end: when it will have ended at the latest, seconds since 1970; 0:
-    unknown.
+    unknown. name: that its user has given it, or the beginning of it.
     """
 
     job_id: int
@@ -70,6 +71,7 @@ class QueuedJob:
     admin_comment: str
     limit_s: int = 0
     end: int = 0
+    name: str = ""
 
     @property
     def label(self) -> str:
@@ -148,6 +150,7 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         limit_s=limit_s,
         # Of a job without a limit Slurm says that it ends in a year.
         end=number_of(said.get("end_time")) if limit_s and state not in NO_END else 0,
+        name=text_of(said.get("name"))[:NAME_MOST],
     )
 
 

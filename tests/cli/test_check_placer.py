@@ -9,6 +9,7 @@ import pytest
 
 from leased.cli.checks import placer
 from leased.cli.checks.finding import Finding
+from leased.matching.model import Model
 from leased.placer import alive
 from tests.cli.check_node import Node, node
 from tests.cli.test_check_site import on_controller, put_scripts
@@ -93,3 +94,29 @@ def test_systemd_is_asked(
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     assert placer.unit_state() == state
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ((False, False), "by best fit, as scipy is not here"),
+        ((True, False), "measured on Card"),
+        ((True, True), "measured on Card, which is no card"),
+    ],
+)
+def test_how_offline_jobs_are_matched(
+    node: Node,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: tuple[bool, bool],
+    words: str,
+) -> None:
+    there, emulated = chosen
+    monkeypatch.setattr(placer, "is_possible", lambda: there)
+    monkeypatch.setattr("leased.matching.model.read", lambda _: Model({}, "Card", emulated))
+    assert [each for each in on_controller(node) if each.id == "matching"] == []
+    alive.write(folder, int(time.time()), 300)
+    (found,) = [each for each in on_controller(node) if each.id == "matching"]
+    assert (found.level, found.remedy) == ("ok", "")
+    assert words in found.text
+    assert ("no card" in found.text) == (there and emulated)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from leased.matching.profile import Kind, Profile
 from leased.placement.api import Request
 from leased.placer import marks
 from leased.placer.decide import decide
@@ -25,8 +26,9 @@ def understand(options: str) -> Request | None:
     """As the service's, for tests without the C grammar."""
     said = dict(part.split(":", 1) for part in options.split(",") if ":" in part)
     labels = {field: said.get(key) for key, field in KEYS.items()}
-    request = Request(float(said.get("request", 0)), **labels)  # type: ignore[arg-type]
-    return request if request.has_labels or request.share else None
+    job_class = said.get("class", "none")
+    request = Request(float(said.get("request", 0)), job_class=job_class, **labels)  # type: ignore[arg-type]
+    return request if request.has_labels or request.share or job_class != "none" else None
 
 
 def job(number: int, options: str = "", **fields: Any) -> QueuedJob:
@@ -93,6 +95,7 @@ class Slurm:
     rules: dict[str, Rules] = field(default_factory=dict)
     settings: Settings = SETTINGS
     closed: frozenset[str] = frozenset()
+    profiles: dict[Kind, Profile] = field(default_factory=dict)
     last_given: LastGiven = field(default_factory=LastGiven)
 
     def add(self, *jobs: QueuedJob) -> None:
@@ -100,7 +103,7 @@ class Slurm:
 
     def view(self) -> View:
         view = View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
-        return self.last_given.added(view)
+        return replace(self.last_given.added(view), profiles=self.profiles)
 
     def turn(self, most: int | None = None) -> Turn:
         """One turn of the placer; its changes are made, the first `most` of them."""

@@ -10,11 +10,14 @@ from pathlib import Path
 from leased.base import children, text_file
 from leased.cli.checks.finding import OK, WARNING, Finding, Site
 from leased.cli.checks.job_submit import MOST_BYTES, RULES
+from leased.matching import model
+from leased.matching.assign import is_possible
 from leased.placer import alive
 
 UNIT = "gpu-lease-placer"
 PATH = re.compile(rb'^local ALIVE = "([^"\n]{1,4096})"$', re.MULTILINE)
 PATIENCE_S = 10.0
+RUNS = f"{UNIT} runs"
 JOURNAL = f"see journalctl -u {UNIT}, and run scontrol ping to see whether slurmctld answers"
 REFUSED = "jobs with labels do not wait, and nodes refuse those that Slurm has misplaced"
 
@@ -36,13 +39,16 @@ def findings(site: Site) -> Iterator[Finding]:
         words += REFUSED
         yield Finding("placer", WARNING, words, f"write the same path in {folder / RULES}")
     else:
-        yield _of_service(runtime)
+        service = _of_service(runtime)
+        yield service
+        if service.text == RUNS:
+            yield _of_matching()
 
 
 def _of_service(runtime: Path) -> Finding:
     counts = alive.counts(runtime, int(time.time()))
     if counts:
-        return Finding("placer", OK, f"{UNIT} runs")
+        return Finding("placer", OK, RUNS)
     if counts is not None:
         words = f"the last sign of life of {UNIT}, {runtime / alive.NAME}, is too old: {REFUSED}"
         return Finding("placer", WARNING, words, JOURNAL)
@@ -51,6 +57,19 @@ def _of_service(runtime: Path) -> Finding:
         words = f"the unit {UNIT} is {state} and has given no sign of life: {REFUSED}"
         return Finding("placer", WARNING, words, JOURNAL)
     return Finding("placer", OK, f"{UNIT} does not run here: {REFUSED}")
+
+
+def _of_matching() -> Finding:
+    if not is_possible():
+        words = "offline jobs are placed by best fit, as scipy is not here to match them"
+        return Finding("matching", OK, words)
+    known = model.read(model.SHIPPED.read_text())
+    words = f"offline jobs are matched by a model that was measured on {known.device}"
+    if known.emulated:
+        words += (
+            ", which is no card: it knows how time is divided, and nothing of memory and clocks"
+        )
+    return Finding("matching", OK, words)
 
 
 def unit_state() -> str:
