@@ -3,7 +3,7 @@
 Assumed: a task begins and ends within a step's granularity (it gets a GPU at the beginning of a
 step, and ends when its work is done); starting and moving take no time. An offline task whose
 memory does not fit beside that of the online tasks is stopped and its memory away, until it fits.
-One that has been stopped, or had less than LEAST_DUTY, for PATIENCE_S is evicted: it loses the work
+One that has had less than LEAST of its speed for PATIENCE_S is evicted: it loses the work
 since its last checkpoint (one each CHECKPOINT_S), and comes first again; the GPU takes no offline
 task for as long, and twice as long each further time within FORGETS_S. No GPU, node or task fails.
 Work goes on after the day, with the same online day again, until all is done, or HORIZON days.
@@ -28,7 +28,7 @@ from tests.bench.fleet.trace import STEP_S, Days, Floats, Ints
 HORIZON = 3  # days
 PATIENCE_S, FORGETS_S = 600, 7200
 CHECKPOINT_S = 600
-LEAST_DUTY = 0.1
+LEAST = 0.1  # of its speed alone
 SLOWEST, BINS = 3.0, 2000  # of the histogram of slowdowns
 
 
@@ -216,11 +216,12 @@ class Simulation:
             speed, slower = self.speeds.by_turns(load, wanted)
             return speed[running.gpu] * fits, slower
         there = running.gpu
-        speed, slow, duty = self.speeds.beside(self.program[there], load[there], running.program)
+        speed, slow = self.speeds.beside(self.program[there], load[there], running.program)
         fits = self._fits(memory)
         slower[there] = np.where(fits, slow, 1.0)
-        running.worse = np.where(fits & (duty >= LEAST_DUTY), 0.0, running.worse + STEP_S)
-        return speed * fits, slower
+        speed = speed * fits
+        running.worse = np.where(speed >= LEAST, 0.0, running.worse + STEP_S)
+        return speed, slower
 
     def _fits(self, memory: Floats) -> Any:
         """Of each running task, whether its memory fits on its GPU, and so whether it runs: those

@@ -8,9 +8,8 @@ there (pairs.json). Assumed for other loads:
   task's load, up to the load at which it was measured.
 - The online task's requests are slowed as measured, whatever its load is.
 - A pair that was not measured has the loss and the slowdown of all that were, on average.
-- The controller holds an online task's slowdown at the limit by cutting the offline task's duty
-  while the online one has work: both what the offline task gets then and what the online one is
-  slowed by fall in proportion to it.
+- The controller cuts the offline task's duty while the online one has work (control.py): both what
+  the offline task gets then and what the online one is slowed by fall in proportion to it.
 
 In `time_sharing` tasks have the driver's time slices: all that have work get the same. No loss is
 assumed for switches there. An online task takes longer by the part of its time in which others have
@@ -26,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from leased.matching.assign import duty
 from leased.matching.features import left_over
 from leased.matching.model import SHIPPED
 from leased.matching.profile import Profile
+from tests.bench.fleet.control import settle
 from tests.bench.fleet.trace import Floats, Ints
 
 LEAST_BUSY = 0.02
@@ -38,7 +37,8 @@ LEAST_BUSY = 0.02
 @dataclass(frozen=True)
 class Speeds:
     """names: of programs. profiles: of them alone. loss, slowdown: by online and offline program.
-    busy: of each program alone. duty: that the controller gives the offline one."""
+    busy: of each program alone. duty: what the controller gives the offline one; settled: how slow
+    the online one is then."""
 
     names: tuple[str, ...]
     profiles: Mapping[str, Profile]
@@ -46,6 +46,7 @@ class Speeds:
     slowdown: Floats
     busy: Floats
     duty: Floats
+    settled: Floats
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Speeds:
@@ -62,7 +63,10 @@ class Speeds:
         loss[np.isnan(loss)] = np.nanmean(loss)
         slowdown[np.isnan(slowdown)] = np.nanmean(slowdown)
         busy = np.array([max(LEAST_BUSY, profiles[name].busy) for name in names])
-        return cls(names, profiles, loss, slowdown, busy, np.vectorize(duty)(slowdown))
+        control = [[settle(round(float(one), 2)) for one in row] for row in slowdown]
+        duty = np.array([[one.duty for one in row] for row in control])
+        settled = np.array([[one.slowdown for one in row] for row in control])
+        return cls(names, profiles, loss, slowdown, busy, duty, settled)
 
     @classmethod
     def shipped(cls) -> Speeds:
@@ -71,20 +75,17 @@ class Speeds:
     def number(self, name: str) -> int:
         return self.names.index(name)
 
-    def beside(self, online: Ints, load: Floats, offline: Ints) -> tuple[Floats, Floats, Floats]:
-        """Of pairs: the speed of the offline task, how slow the online one is, and the duty that
-        the controller gives the offline one. online: its program; -1: there is none. load: the part
-        of the time in which it has work."""
+    def beside(self, online: Ints, load: Floats, offline: Ints) -> tuple[Floats, Floats]:
+        """Of pairs: the speed of the offline task, and how slow the online one is. online: its
+        program; -1: there is none. load: the part of the time in which it has work."""
         alone = online < 0
         best = np.minimum(1.0, (1 - load) / self.busy[offline])
         known = np.minimum(1.0, load / self.busy[online])
         speed = best * (1 - self.loss[online, offline] * known)
-        slower = self.slowdown[online, offline]
         duty = self.duty[online, offline]
         return (
             np.where(alone, 1.0, speed * (1 - (1 - duty) * known)),
-            np.where(alone, 1.0, 1 + (slower - 1) * duty),
-            np.where(alone, 1.0, duty),
+            np.where(alone, 1.0, self.settled[online, offline]),
         )
 
     def by_turns(self, load: Floats, wanted: Floats) -> tuple[Floats, Floats]:
