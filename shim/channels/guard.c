@@ -27,10 +27,10 @@
 #define MOST_FAILURES 3     /* in a row; then groups count as not controllable */
 #define RETRY_NS (5 * MS)   /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
-#define FAILED 1            /* a stop that has ended by itself */
+#define FAILED 1             /* a stop that has ended by itself */
 #define LEAST_DUTY 100       /* per mille, while no daemon is there that could end it */
 #define KEPT_NS (30000 * MS) /* how long what a daemon wanted is kept without it */
-#define HANGS_NS (100 * MS) /* a call that takes longer may never return */
+#define HANGS_NS (100 * MS)  /* a call that takes longer may never return */
 
 /* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
 

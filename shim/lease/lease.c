@@ -31,7 +31,7 @@ void lease_end(struct lease *lease)
 bool lease_may_greet(struct lease *lease)
 {
 	if (lease->alone && lease->phase == LEASE_NONE) {
-		closing_begin(lease, GL_RELEASE_REVOKED);
+		closing_begin(lease);
 		lease->closing.silent = true;
 		lease->alone_since = 0;
 	}

@@ -3,6 +3,7 @@
 #ifndef GPU_LEASE_MESSAGES_H
 #define GPU_LEASE_MESSAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Sends HELLO, the first message on each connection, as soon as that may be (lease_may_greet()). */

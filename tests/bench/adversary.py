@@ -83,7 +83,8 @@ def show(found: Run) -> Run:
 def together(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The sums of what all policies had, and the worst of it."""
     report: dict[str, Any] = {
-        what: sum(one[what] for one in of.values()) for what in ("runs", "events", "violations", "seconds")
+        what: sum(one[what] for one in of.values())
+        for what in ("runs", "events", "violations", "seconds")
     }
     report["worst_wait_over_bound"] = max(one["worst_wait_over_bound"] for one in of.values())
     return report | {"policies": of}
