@@ -19,9 +19,9 @@ FIRST = -1 << 171  # before all other places
 PATIENCE = 20  # handoffs
 
 
-def place(tenant: Tenant, usual: Place) -> Place:
-    """Of a waiter that has the usual place without its class."""
-    return FIRST + usual if tenant.online else usual
+def place(usual: Place) -> Place:
+    """Of an online waiter that has the usual place without its class."""
+    return FIRST + usual
 
 
 def at_once(holder: Tenant, waiter: Tenant) -> bool:

@@ -148,7 +148,7 @@ class Waiters:
         usual = (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
         if tenant.hurries or tenant.kept:
             usual = self.short_turns.place(tenant, usual)
-        return classes.place(tenant, usual)
+        return classes.place(usual) if tenant.online else usual
 
     # -- the line ---------------------------------------------------------------------
 
