@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from leased.admin.gang import Gangs
 from leased.admin.gpu_numbers import GpuNumbers
+from leased.admin.jobs import Jobs
 from leased.admin.registration import Registration
 from leased.admin.settings import Settings
-from leased.admin.status import Status
+from leased.admin.status import NOTHING_SEEN, Seen, Status
 from leased.admin.takeover import Takeover
-from leased.api.answers import TenantPage, UnleasedProcesses
+from leased.api.answers import TenantPage
 from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS
 from leased.base.errors import Refused
 from leased.base.requests import (
@@ -32,19 +32,11 @@ from leased.base.requests import (
 from leased.base.words import jobs
 from leased.config.config import Config
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases
-from leased.leasing.tenant import Tenant
-from leased.monitors.copies_ahead import CopiesAhead
-from leased.monitors.device_monitor import DeviceMonitor
 from leased.processes.identity import Peer
-from leased.processes.stepds import Stepds
 from leased.slurm import step_record
-from leased.slurm.clusters import Cluster
-from leased.slurm.commands import Slurm
 from leased.slurm.usage_record import figures
 from leased.store.records import LAST_JOB, TenantRecord
-from leased.store.store import Store
-from leased.usage.step_usage import UNKNOWN, StepUsage
+from leased.usage.step_usage import StepUsage
 
 log = logging.getLogger("gpu-leased")
 
@@ -53,36 +45,38 @@ ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the
 Operation = Callable[[Request, Peer], Mapping[str, Any]]
 
 
-@dataclass
 class Admin:
-    """Answers the requests. job_ended: called with a job that is over, to write its usage."""
+    """Answers the requests.
 
-    config: Config
-    leases: Leases
-    store: Store
-    reload: Callable[[], str | None]  # what is wrong with the configuration, if anything
-    job_ended: Callable[[int], None]
-    admin_gid: int = -1
-    renumber: Callable[[], None] = field(init=False)  # Refused: Slurm's indices are not known
-    settings: Settings = field(init=False)
-    shows: Status = field(init=False)
-    stepds: Stepds = field(init=False)
-    registration: Registration = field(init=False)
-    takeover: Takeover = field(init=False)
-    cluster: Cluster = field(default_factory=Cluster)
+    config: the one in force. reload: reads it again; returns what is wrong with it, if anything.
+    job_ended: called with a job that is over, to write its usage. seen: what status shows of what
+    monitors have seen.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        config: Config,
+        jobs: Jobs,
+        reload: Callable[[], str | None],
+        job_ended: Callable[[int], None],
+        *,
+        admin_gid: int = -1,
+        seen: Seen = NOTHING_SEEN,
+    ):
+        self.config = config
+        self.jobs = jobs
+        self.leases, self.store = jobs.leases, jobs.store
+        self.reload = reload
+        self.job_ended = job_ended
+        self.admin_gid = admin_gid
         self.settings = Settings(self.leases, self.store, lambda: self.config)
         self.renumber = GpuNumbers(self.leases, self.settings, lambda: self.config)
-        self.shows = Status(self.leases, self.settings, self.store)
-        self.shows.cluster = self.cluster.status
-        self.stepds = Stepds(self.store)
+        self.shows = Status(self.leases, self.settings, self.store, jobs.cluster, seen)
         gangs = Gangs(self.leases, self.renumber, lambda: self.config.classes.online_memory)
         self.registration = Registration(
-            *(self.leases, self.store, self.stepds, self.cluster, gangs),
-            *(lambda: self.config, self.settings.limits, self.job_ended),
+            *(self.leases, self.store, jobs.stepds, jobs.cluster, gangs),
+            *(lambda: self.config, self.settings.limits, job_ended),
         )
-        self.leases.tenants.steps.name_of = self.step_name
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
@@ -97,17 +91,6 @@ class Admin:
             "resume": (ADMINS, ("device",), self.resume),
         }
 
-    def show(
-        self,
-        devices: DeviceMonitor,
-        strays: Callable[[], UnleasedProcesses],
-        ahead: CopiesAhead,
-    ) -> None:
-        """From now on status has what these monitors have seen."""
-        self.shows.devices = devices
-        self.shows.strays = strays
-        self.shows.ahead = ahead
-
     def take_over(self, records: Iterable[TenantRecord], *, rebooted: bool) -> None:
         """The tenants of the previous daemon go on, or end if the node has rebooted."""
         if not rebooted:
@@ -115,10 +98,6 @@ class Admin:
             return
         for record in records:  # after a boot no job runs on, whatever Slurm does with it
             self.takeover.give_up(record)
-
-    async def learn_cluster(self, slurm: Slurm) -> None:
-        """Ask Slurm which cluster's jobs this daemon serves."""
-        await self.cluster.learn(slurm)
 
     def handle(self, request: Request, peer: Peer) -> dict[str, Any]:
         """Serve one request. Refused: what is wrong with it."""
@@ -136,21 +115,6 @@ class Admin:
         if peer.uid == 0 or who == ANYONE:
             return True
         return who == ADMINS and self.admin_gid in (peer.gid, *peer.groups)
-
-    def find(self, peer: Peer) -> Tenant | None:
-        """The tenant of a process, by what the kernel says of it."""
-        job = self.stepds.job_of(peer.pid)
-        return self.leases.tenants.get(job) if job is not None else None
-
-    def step_name(self, pid: int) -> str:
-        """The step of a process of a job."""
-        step = self.stepds.step_of(pid)
-        return step.name if step and step.name else UNKNOWN
-
-    def lives_here(self, job_id: int) -> bool:
-        """Whether a slurmstepd of the job, or a process that uses its GPUs, is known to live."""
-        tenant = self.leases.tenants.get(job_id)
-        return bool(tenant and tenant.clients) or self.stepds.lives(job_id)
 
     def job_end(self, request: Request, _: Peer) -> dict[str, Any]:
         """The job is over on this node. A job that never shared is no error."""

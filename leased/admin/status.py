@@ -28,6 +28,7 @@ from leased.leasing.tenant import Tenant
 from leased.memory.speed import GIB
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
+from leased.slurm.clusters import Cluster
 from leased.slurm.usage_record import figures
 from leased.store.store import Store
 from leased.usage.handoff_times import BOUNDS_NS
@@ -38,6 +39,20 @@ KEEPERS_SHOWN = 8  # jobs that keep another one out
 PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What others have seen that status shows. devices: what NVML says of them; ahead: host memory
+    that is made before it is needed; None: nobody looks."""
+
+    strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
+    usage_waiting: Callable[[], answers.UsageWaiting] = lambda: {"runs": 0, "first": []}
+    devices: DeviceMonitor | None = None
+    ahead: CopiesAhead | None = None
+
+
+NOTHING_SEEN = Seen()
+
+
 @dataclass
 class Status:
     """The answers to status."""
@@ -45,12 +60,9 @@ class Status:
     leases: Leases
     settings: Settings
     store: Store
+    cluster: Cluster
+    seen: Seen
     started: float = field(default_factory=time.monotonic)
-    strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
-    cluster: Callable[[], answers.SlurmCluster] = answers.SlurmCluster
-    usage_waiting: Callable[[], answers.UsageWaiting] = lambda: {"runs": 0, "first": []}
-    devices: DeviceMonitor | None = None  # what NVML says of them
-    ahead: CopiesAhead | None = None  # host memory that is made before it is needed
 
     def first(self) -> answers.Status:
         """Everything but the tenants that do not fit on the first page."""
@@ -60,7 +72,7 @@ class Status:
             "wire_version": int(lib.GL_VERSION),
             "uptime_s": round(time.monotonic() - self.started, 1),
             "store_fault": self.store.fault,
-            "nvml_fault": self.devices.health.nvml if self.devices else None,
+            "nvml_fault": self.seen.devices.health.nvml if self.seen.devices else None,
             "limits": {
                 "quantum_min_s": limits.quantum_min_ns / 1e9,
                 "quantum_max_s": limits.quantum_max_ns / 1e9,
@@ -68,10 +80,10 @@ class Status:
                 "user_oversub": limits.oversub,
             },
             "settings": self.settings.listed(),
-            "strays": self.strays(),
+            "strays": self.seen.strays(),
             "copies": self._copies(),
-            "cluster": self.cluster(),
-            "usage_waiting": self.usage_waiting(),
+            "cluster": self.cluster.status(),
+            "usage_waiting": self.seen.usage_waiting(),
             "devices": self._devices(),
             **self.page(0),
         }
@@ -83,8 +95,8 @@ class Status:
             return None
         return {
             **memory.status(),
-            "ahead_bytes": self.ahead.line.total if self.ahead else 0,
-            "ahead_most_bytes": self.ahead.most() if self.ahead else 0,
+            "ahead_bytes": self.seen.ahead.line.total if self.seen.ahead else 0,
+            "ahead_most_bytes": self.seen.ahead.most() if self.seen.ahead else 0,
             "waiting": sorted(claims.waiting),
         }
 
@@ -138,7 +150,7 @@ class Status:
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,
-            "busy_percent": self.devices.busy.get(gpu.uuid) if self.devices else None,
+            "busy_percent": self.seen.devices.busy.get(gpu.uuid) if self.seen.devices else None,
             "drain": drain if device.drained else None,
             "link_gib_s": round(device.link.bytes_s / GIB, 2),
             "paging_gib_s": round(device.paging.bytes_s / GIB, 2),
@@ -166,7 +178,7 @@ class Status:
             "job_class": tenant.given.job_class,
             "share": share_details.of_tenant(self.leases, tenant),
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
-            "ahead_bytes": self.ahead.line.of_job(job) if self.ahead else 0,
+            "ahead_bytes": self.seen.ahead.line.of_job(job) if self.seen.ahead else 0,
             "clients": len(tenant.clients),
             "channels": channel_details.of_tenant(self.leases, tenant),
             "slices": channel_details.slices(self.leases, tenant),

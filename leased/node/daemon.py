@@ -14,8 +14,11 @@ from pathlib import Path
 from leased import __version__
 from leased.admin import host_memory
 from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
 from leased.admin.questions import Questions
 from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
+from leased.admin.status import Seen
+from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
 from leased.base.words import count
@@ -53,7 +56,7 @@ class Daemon:
     """One running daemon: makes its parts, starts them, and stops them."""
 
     def __init__(self, path: Path, settings: config.Config, nvml: Nvml, found: Found):
-        self.config = settings  # as it was at the start; admin.config is the one in force
+        self.config = settings  # as it was at the start
         self.nvml = nvml
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
@@ -69,21 +72,18 @@ class Daemon:
         self.leases = self._make_leases(found, restarted=bool(records))
         self.timer = DeadlineTimer(self.loop, self.leases)
         self.checkpoint = Checkpoint(self.leases, self.store)
+        self.jobs = Jobs(self.leases, self.store)
+        self.monitors = Monitors(
+            *(self.jobs, self.slurm, nvml, self.accounts), at_start=settings, node=self
+        )
+        self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
         self.admin = self._make_admin()
         self.copies = self._make_copies()
-        self.monitors = Monitors(
-            *(self.leases, self.admin, self.store, self.slurm),
-            nvml=nvml,
-            job_ended=self.job_ended,
-            accounts=self.accounts,
-        )
         self._connect_parts()
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
         self.monitors.report(found)
-        self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
-        self.admin.shows.usage_waiting = self.writer.waiting
-        questions = Questions(self.leases, self.store, self.admin.find, lambda: self.admin.config)
-        self.listeners = Listeners(self.loop, self.leases, self.admin, questions, self.accounts)
+        questions = Questions(self.leases, self.store, self.jobs.find, lambda: self.in_force)
+        self.listeners = Listeners(self.loop, self.admin, questions, self.accounts)
         self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
 
     # -- its parts --------------------------------------------------------------
@@ -103,9 +103,14 @@ class Daemon:
 
     def _make_admin(self) -> Admin:
         """The part that answers root's requests."""
+        looks = self.monitors
+        seen = Seen(
+            *(looks.processes.status, self.writer.waiting, looks.devices, looks.copies_ahead)
+        )
         admin = Admin(
-            *(self.config, self.leases, self.store, self.reload, self.job_ended),
-            group_id(self.config),
+            *(self.config, self.jobs, self.reload, self.job_ended),
+            admin_gid=group_id(self.config),
+            seen=seen,
         )
         with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
             admin.renumber()
@@ -117,17 +122,17 @@ class Daemon:
         copies = NodeMemory(
             link,
             self.loop,
-            lambda: host_memory.budget(self.admin.config),
-            huge=lambda: self.admin.config.swap_huge_pages,
+            lambda: host_memory.budget(self.in_force),
+            huge=lambda: self.in_force.swap_huge_pages,
         )
-        self.leases.keep_copies(copies, lambda: self.admin.config.swap_full)
+        self.leases.keep_copies(copies, lambda: self.in_force.swap_full)
         link.connect()
         return copies
 
     def _connect_parts(self) -> None:
-        """Connect the leases with what acts on the node, and the monitors with what shows them."""
+        """Connect the leases with what acts on the node."""
         monitors = self.monitors
-        overruns = Overruns(self.slurm, lambda: self.admin.config, monitors.suspended.stands_still)
+        overruns = Overruns(self.slurm, lambda: self.in_force, monitors.suspended.stands_still)
         self.leases.set_callbacks(
             deadline=self.timer.arm,
             parked=self.checkpoint.save_parked,
@@ -136,7 +141,6 @@ class Daemon:
             later=self.loop.call_later,
         )
         self.timer.arm()  # for events that came before
-        self.admin.show(monitors.devices, monitors.processes.status, monitors.copies_ahead)
 
     def _indices(self) -> dict[str, int]:
         """By UUID, the GPUs' indices as Slurm counts them."""
@@ -183,6 +187,13 @@ class Daemon:
             return self.reloading.run()
         finally:
             notify("READY=1")
+
+    @property
+    def in_force(self) -> config.Config:
+        return self.admin.config
+
+    def limits(self) -> UserLimits:
+        return self.admin.settings.limits()
 
     def job_ended(self, job_id: int) -> None:
         """Close the tenant; its usage goes to the store, then to Slurm."""

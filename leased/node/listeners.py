@@ -11,7 +11,6 @@ from leased.admin.reload import AdminSocket
 from leased.config.config import Config
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
-from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 from leased.node.kept_clients import KeptClients
@@ -25,17 +24,16 @@ class Listeners:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        leases: Leases,
         admin: Admin,
         questions: Questions,
         accounts: Accounts,
     ):
         self.loop = loop
         self.accounts = accounts  # of those who use tenant.sock
-        self.leases = leases
+        self.leases = admin.leases
         self.admin = admin
         self.questions = questions
-        self.kept_clients = KeptClients(leases)
+        self.kept_clients = KeptClients(admin.leases)
         self.listeners: list[Listener] = []
 
     def open(self, config: Config) -> AdminSocket:
@@ -65,7 +63,7 @@ class Listeners:
 
     def _connect_client(self, sock: socket.socket) -> ClientConnection:
         made = ClientConnection(
-            sock, self.loop, self.leases, self.admin.find, self.questions.handle
+            sock, self.loop, self.leases, self.admin.jobs.find, self.questions.handle
         )
         made.on_heard = self.kept_clients.heard
         return made

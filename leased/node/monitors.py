@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from leased.admin import host_memory
-from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
+from leased.admin.user_limits import UserLimits
+from leased.config.config import Config
 from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
-from leased.leasing.leases import Leases
 from leased.monitors import device_monitor, time_limits
 from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
 from leased.monitors.copies_ahead import CopiesAhead
@@ -30,46 +31,60 @@ from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
 from leased.slurm.commands import Slurm
 from leased.slurm.suspend_grace import suspend_grace_ns
-from leased.store.store import Store
 
 CLUSTER_S = 60.0
+
+
+class Node(Protocol):
+    """What the monitors ask of the daemon."""
+
+    @property
+    def in_force(self) -> Config:
+        """The configuration, which a reload may change."""
+
+    def limits(self) -> UserLimits:
+        """What users may choose."""
+
+    def job_ended(self, job_id: int) -> None:
+        """A job is over, and nobody has told the daemon."""
 
 
 class Monitors:
     """start() begins their work.
 
-    job_ended: called with a job whose end nobody has told the daemon. accounts: users pay for what
-    their jobs make the monitors do.
+    accounts: users pay for what their jobs make the monitors do. at_start: the configuration that
+    the daemon has begun with.
     """
 
     def __init__(
         self,
-        leases: Leases,
-        admin: Admin,
-        store: Store,
+        jobs: Jobs,
         slurm: Slurm,
-        *,
         nvml: Nvml,
-        job_ended: Callable[[int], None],
         accounts: Accounts,
+        *,
+        at_start: Config,
+        node: Node,
     ):
-        self.leases = leases
-        self.admin = admin
+        leases = self.leases = jobs.leases
+        self.cluster = jobs.cluster
         self.slurm = slurm
-        self.processes = ProcessMonitor(leases, admin.stepds, slurm, admin.config)
+        self.processes = ProcessMonitor(leases, jobs.stepds, slurm, at_start)
         self.health = Health(leases.gpus.faults)
         self.devices = DeviceMonitor(nvml, leases, self.processes, self.health)
         lines = Lines(time.monotonic)
         self.suspended = SuspendedJobs(leases, self.devices.percents, accounts, lines)
         self.suspensions = Suspensions(
-            *(leases, admin.stepds, slurm, accounts, lines), lambda: suspend_grace_ns(slurm.env)
+            *(leases, jobs.stepds, slurm, accounts, lines), lambda: suspend_grace_ns(slurm.env)
         )
-        self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
-        self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))
-        self.rules_report = RulesReport(slurm, lambda: admin.config, admin.settings.limits)
+        self.idle_jobs = IdleJobs(
+            leases, self.devices.percents, lambda: node.in_force.park_after_ns
+        )
+        self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(node.in_force))
+        self.rules_report = RulesReport(slurm, lambda: node.in_force, node.limits)
         self.time_limits = TimeLimits(leases)
         self.ended_jobs = EndedJobs(
-            *(leases, store, slurm, admin.lives_here, job_ended), heard=self.time_limits.heard
+            *(leases, jobs.store, slurm, jobs.lives, node.job_ended), heard=self.time_limits.heard
         )
 
     def report(self, found: Found) -> None:
@@ -97,5 +112,5 @@ class Monitors:
     async def _learn_cluster(self) -> None:
         """Learn which Slurm cluster's jobs are served, again and again: that may change."""
         while True:
-            await self.admin.learn_cluster(self.slurm)
+            await self.cluster.learn(self.slurm)
             await asyncio.sleep(CLUSTER_S)

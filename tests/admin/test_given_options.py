@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
 from leased.api.client import ask
 from leased.config import options
 from leased.config.config import Config
@@ -49,7 +50,8 @@ class Node:
         gpus = [Gpu(n, u, "GPU", 8 * GIB, 8 * GIB, None, Speed()) for n, u in enumerate(UUIDS)]
         self.leases = Leases(gpus, lambda: 0)
         self.store = Store(self.folder / "usage.db")
-        self.admin = Admin(self.config, self.leases, self.store, lambda: None, lambda _: None, -1)
+        jobs = Jobs(self.leases, self.store)
+        self.admin = Admin(self.config, jobs, lambda: None, lambda _: None)
 
     def default(self, text: str) -> None:
         """Other defaults of the site from now on, as a reload takes them."""

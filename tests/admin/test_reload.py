@@ -16,6 +16,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
 from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
 from leased.config import config
@@ -109,8 +110,8 @@ class Node:
         self.leases.configure(settings)
         self.slurm = Slurm({})
         self.store = Store(root / "usage.db")
-        self.admin = Admin(settings, self.leases, self.store, lambda: None, lambda _: None)
-        self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
+        self.admin = Admin(settings, Jobs(self.leases, self.store), lambda: None, lambda _: None)
+        self.watch = ProcessMonitor(self.leases, self.admin.jobs.stepds, self.slurm, settings)
         (root / "admin.sock").touch(0o600)
         self.reloading = Reload(self.path, self.admin, self.watch, self.slurm)
         self.reloading.admin_socket = AdminSocket(root / "admin.sock", ours=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core import arbiter
@@ -36,7 +37,7 @@ def admin(tmp_path: Path) -> Iterator[Admin]:
     gpus = [devices.configured(Gpu(0, "GPU-0", "H200", 1 << 30, 1 << 30), settings)]
     leases = Leases(gpus, lambda: 0)
     store = Store(tmp_path / "usage.db")
-    made = Admin(settings, leases, store, lambda: None, lambda _: None)
+    made = Admin(settings, Jobs(leases, store), lambda: None, lambda _: None)
     made.handle({"op": "register", **STEP}, ROOT)
     yield made
     store.close()
@@ -64,7 +65,7 @@ def test_a_job_with_more_gpus_than_one_can_share_is_refused(tmp_path: Path) -> N
     made = [Gpu(n, f"GPU-{n}", "H200", 1 << 30, 1 << 30) for n in range(18)]
     leases = Leases([devices.configured(gpu, settings) for gpu in made], lambda: 0)
     store = Store(tmp_path / "usage.db")
-    admin = Admin(settings, leases, store, lambda: None, lambda _: None)
+    admin = Admin(settings, Jobs(leases, store), lambda: None, lambda _: None)
     with pytest.raises(Refused, match="can share at most 16 GPUs of a node, and this one has 17"):
         admin.handle({"op": "register", **STEP, "gpus": list(range(17))}, ROOT)
     admin.handle({"op": "register", **STEP, "gpus": list(range(16))}, ROOT)

@@ -14,6 +14,7 @@ from typing import Any
 from _gpulease import ffi, lib
 
 from leased.admin.admin import Admin
+from leased.admin.jobs import Jobs
 from leased.config.config import Config
 from leased.core import arbiter
 from leased.node.admin_connection import AdminConnection
@@ -252,7 +253,7 @@ def wire_target(data: bytes) -> int:
 
 OPS = ("register", "job_end", "status", "usage", "set", "drain", "resume", "reload", "dance", "")
 KEYS = (
-    *("job_id", "step_id", "uid", "gid", "nodes", "shards", "gpus", "options", "device", "after"),
+    *("job_id", "uid", "nodes", "shards", "gpus", "options", "device", "after"),
     *("lock", "quantum", "reserve", "drain", "op", "x", "\x1b[0m"),
 )
 VALUES: tuple[Any, ...] = (
@@ -261,7 +262,7 @@ VALUES: tuple[Any, ...] = (
     *("\ud800", "\0", "é" * 300, "all", UUIDS[0], [], [0], [0, 1], [0, 0], [[]], [{}], ["0"]),
     *([99], [True], [1.0], {}, {"op": "register"}, [0] * 5000, "x" * 300),
 )
-RIGHT = {"job_id": 7, "step_id": "0", "uid": 1000, "gid": 1000, "nodes": 1, "shards": 1}
+RIGHT = {"job_id": 7, "uid": 1000, "nodes": 1, "shards": 1}
 
 
 class AdminNode:
@@ -272,7 +273,9 @@ class AdminNode:
         config = Config(preload=__file__, state_dir=directory, runtime_dir=directory)
         self.store = Store(directory / "usage.db")
         leases = self.node.leases
-        self.admin = Admin(config, leases, self.store, lambda: None, self._ended, 50)
+        self.admin = Admin(
+            config, Jobs(leases, self.store), lambda: None, self._ended, admin_gid=50
+        )
 
     def _ended(self, job_id: int) -> None:
         self.store.close_tenant(job_id, *self.node.leases.tenants.close(job_id))
