@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from _gpulease import ffi, lib
 
@@ -29,7 +29,7 @@ def _devices(m: Any) -> dict[str, DeviceBytes]:
     if m.n_devices > lib.GL_MAX_DEVICES:
         raise WireError(f"{m.n_devices} devices in one message")
     return {
-        _uuid(entry): DeviceBytes(int(entry.bytes), int(entry.fixed), int(entry.resident))
+        _uuid(entry): DeviceBytes(entry.bytes, entry.fixed, entry.resident)
         for entry in (m.devices[i] for i in range(m.n_devices))
     }
 
@@ -40,49 +40,8 @@ def _sentence(m: Any) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-# How fields are read that are no numbers.
-FIELDS: dict[str, Callable[[Any], object]] = {
-    "uuid": _uuid,
-    "memory": _devices,
-    "reason": _sentence,
-    "name": lambda m: bytes(ffi.buffer(m.name)),
-    "what": lambda m: (int(m.what[0]), int(m.what[1])),
-}
-
-
-class Message:
-    """A message, which each subclass says by its fields. BY_TYPE: all of them, by enum gl_type."""
-
-    BY_TYPE: ClassVar[dict[int, type[Message]]] = {}
-    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields
-
-    def __init_subclass__(cls, kind: int) -> None:
-        Message.BY_TYPE[kind] = cls
-
-    @classmethod
-    def of(cls, m: Any) -> Self:
-        """Read it from its struct, whose fields have the same names. WireError: a field breaks the
-        protocol."""
-        named = cls.__match_args__
-        return cls(*[FIELDS[n](m) if n in FIELDS else int(getattr(m, n)) for n in named])
-
-
-def parse(data: bytes) -> Message | None:
-    """A client's message; None where only later releases know its type.
-
-    WireError: the header, the length or a field breaks the protocol.
-    """
-    kind = check_header(data)
-    if kind not in Message.BY_TYPE:
-        return None
-    row = MESSAGES[kind]
-    if len(data) != row.size:
-        raise WireError(f"{row.body} has {len(data)} bytes")
-    return Message.BY_TYPE[kind].of(ffi.from_buffer(f"struct {row.body} *", data))
-
-
 @dataclass(frozen=True)
-class Hello(Message, kind=lib.GL_HELLO):
+class Hello:
     """The first message of a connection.
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate.
@@ -92,25 +51,21 @@ class Hello(Message, kind=lib.GL_HELLO):
     wants: bool
     memory: dict[str, DeviceBytes]
 
-    @classmethod
-    def of(cls, m: Any) -> Self:
-        return cls(int(m.held_epoch), bool(m.flags & lib.GL_HELLO_WANTS), _devices(m))
-
 
 @dataclass(frozen=True)
-class Memory(Message, kind=lib.GL_MEMORY):
+class Memory:
     """The client's memory has changed. memory: by UUID, all that it has now."""
 
     memory: dict[str, DeviceBytes]
 
 
 @dataclass(frozen=True)
-class Request(Message, kind=lib.GL_REQUEST):
+class Request:
     """A thread waits at the gate."""
 
 
 @dataclass(frozen=True)
-class Released(Message, kind=lib.GL_RELEASED):
+class Released:
     """The gate is shut and all submitted work has finished.
 
     prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
@@ -124,24 +79,16 @@ class Released(Message, kind=lib.GL_RELEASED):
     wants: bool = False
     stopped: bool = False
 
-    @classmethod
-    def of(cls, m: Any) -> Self:
-        return cls(
-            *(int(m.epoch), int(m.prefetch_bytes), int(m.prefetch_ns)),
-            wants=bool(m.flags & lib.GL_RELEASED_WANTS),
-            stopped=bool(m.flags & lib.GL_RELEASED_STOPPED),
-        )
-
 
 @dataclass(frozen=True)
-class Stuck(Message, kind=lib.GL_STUCK):
+class Stuck:
     """The submitted work does not finish."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
-class Progress(Message, kind=lib.GL_PROGRESS):
+class Progress:
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), and for how many it had some (busy_ns)."""
 
@@ -151,7 +98,7 @@ class Progress(Message, kind=lib.GL_PROGRESS):
 
 
 @dataclass(frozen=True)
-class Restored(Message, kind=lib.GL_RESTORED):
+class Restored:
     """All memory is restored: so many bytes in so many ns."""
 
     epoch: int
@@ -160,19 +107,19 @@ class Restored(Message, kind=lib.GL_RESTORED):
 
 
 @dataclass(frozen=True)
-class Why(Message, kind=lib.GL_WHY):
+class Why:
     """A thread has waited for a while and wants to know the reason."""
 
 
 @dataclass(frozen=True)
-class Name(Message, kind=lib.GL_NAME):
+class Name:
     """The client shares memory; name: GL_NAME_BYTES bytes by which others find it."""
 
     name: bytes
 
 
 @dataclass(frozen=True)
-class Meet(Message, kind=lib.GL_MEET):
+class Meet:
     """The client asks for the process of its job that has this name.
 
     number: the asker's own, for the answer. what: two numbers that the other process gets.
@@ -184,7 +131,7 @@ class Meet(Message, kind=lib.GL_MEET):
 
 
 @dataclass(frozen=True)
-class HostTake(Message, kind=lib.GL_HOST_TAKE):
+class HostTake:
     """The client asks for so many bytes of host memory for copies, under a number of its own."""
 
     number: int
@@ -192,24 +139,24 @@ class HostTake(Message, kind=lib.GL_HOST_TAKE):
 
 
 @dataclass(frozen=True)
-class HostGive(Message, kind=lib.GL_HOST_GIVE):
+class HostGive:
     """The client has unmapped the host memory of this number."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Suspends(Message, kind=lib.GL_SUSPENDS):
+class Suspends:
     """Slurm is about to stop the client."""
 
 
 @dataclass(frozen=True)
-class Signalled(Message, kind=lib.GL_SIGNALLED):
+class Signalled:
     """A thread that waits at the gate has handled a signal."""
 
 
 @dataclass(frozen=True)
-class Claim(Message, kind=lib.GL_CLAIM):
+class Claim:
     """The client is about to allocate on a device.
 
     number: its own, for the answer. bytes: what it would like to have there in all. least: what it
@@ -223,7 +170,7 @@ class Claim(Message, kind=lib.GL_CLAIM):
 
 
 @dataclass(frozen=True)
-class Details(Message, kind=lib.GL_DETAILS):
+class Details:
     """What people want to know of the memory on a device.
 
     left: bytes evicted without a copy since the last message. clean: enum gl_clean. fixed: bytes by
@@ -235,14 +182,9 @@ class Details(Message, kind=lib.GL_DETAILS):
     clean: int
     fixed: Mapping[str, int]
 
-    @classmethod
-    def of(cls, m: Any) -> Self:
-        fixed = {why: int(getattr(m, why)) for why in FIXED}
-        return cls(_uuid(m), int(m.left), int(m.clean), fixed)
-
 
 @dataclass(frozen=True)
-class Channels(Message, kind=lib.GL_CHANNELS):
+class Channels:
     """Whether the client's channel groups can be controlled.
 
     state: enum gl_channels_state. reason: why they cannot, or why the last stop that was given up
@@ -254,8 +196,58 @@ class Channels(Message, kind=lib.GL_CHANNELS):
     reason: str
     given_up: int = 0
 
-    @classmethod
-    def of(cls, m: Any) -> Self:
-        if m.state > lib.GL_CHANNELS_REFUSED:
-            raise WireError(f"channel groups in state {m.state}")
-        return super().of(m)
+
+def _released(m: Any) -> Released:
+    return Released(
+        *(m.epoch, m.prefetch_bytes, m.prefetch_ns),
+        wants=bool(m.flags & lib.GL_RELEASED_WANTS),
+        stopped=bool(m.flags & lib.GL_RELEASED_STOPPED),
+    )
+
+
+def _channels(m: Any) -> Channels:
+    if m.state > lib.GL_CHANNELS_REFUSED:
+        raise WireError(f"channel groups in state {m.state}")
+    return Channels(m.state, _sentence(m), m.given_up)
+
+
+Message = (
+    Hello | Memory | Request | Released | Stuck | Progress | Restored | Why | Name | Meet
+    | HostTake | HostGive | Suspends | Signalled | Claim | Details | Channels
+)  # fmt: skip
+# How each is read from its struct, by its type.
+READERS: dict[int, Callable[[Any], Message]] = {
+    lib.GL_HELLO: lambda m: Hello(m.held_epoch, bool(m.flags & lib.GL_HELLO_WANTS), _devices(m)),
+    lib.GL_MEMORY: lambda m: Memory(_devices(m)),
+    lib.GL_REQUEST: lambda _: Request(),
+    lib.GL_RELEASED: _released,
+    lib.GL_STUCK: lambda m: Stuck(m.epoch),
+    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns),
+    lib.GL_RESTORED: lambda m: Restored(m.epoch, m.bytes, m.ns),
+    lib.GL_WHY: lambda _: Why(),
+    lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),
+    lib.GL_MEET: lambda m: Meet(bytes(ffi.buffer(m.name)), m.number, (m.what[0], m.what[1])),
+    lib.GL_HOST_TAKE: lambda m: HostTake(m.number, m.bytes),
+    lib.GL_HOST_GIVE: lambda m: HostGive(m.number),
+    lib.GL_SUSPENDS: lambda _: Suspends(),
+    lib.GL_SIGNALLED: lambda _: Signalled(),
+    lib.GL_CLAIM: lambda m: Claim(m.number, _uuid(m), m.bytes, m.least),
+    lib.GL_DETAILS: lambda m: Details(
+        _uuid(m), m.left, m.clean, {why: getattr(m, why) for why in FIXED}
+    ),
+    lib.GL_CHANNELS: _channels,
+}
+
+
+def parse(data: bytes) -> Message | None:
+    """A client's message; None where only later releases know its type.
+
+    WireError: the header, the length or a field breaks the protocol.
+    """
+    kind = check_header(data)
+    if kind not in READERS:
+        return None
+    row = MESSAGES[kind]
+    if len(data) != row.size:
+        raise WireError(f"{row.body} has {len(data)} bytes")
+    return READERS[kind](ffi.from_buffer(f"struct {row.body} *", data))

@@ -19,7 +19,7 @@ from tests.support.programs import line, tell
 
 daemon, uuid = swap.daemon, swap.uuid
 program, swapping = test_waiting.program, swap.program
-KNOWN = client_messages.Message.BY_TYPE
+KNOWN = client_messages.READERS
 LATER = 200  # a type of message that no release has yet
 
 
