@@ -43,12 +43,6 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
 	if (!out || !memory_locate(pointer, &place) || !shared_can(place.base))
 		return explain_refusal(real(out, pointer), pointer);
 	result = meeting_own_name(handle.name);
-	if (result == CUDA_ERROR_NOT_SUPPORTED) {
-		complain("memory of this job cannot be shared between processes (CUDA IPC), since "
-		         "gpu-leased is of an older release; ask the administrator to restart it "
-		         "after its update");
-		return CUDA_ERROR_INVALID_VALUE;
-	}
 	if (!result)
 		result = shared_fix(place.base, &handle);
 	if (result)

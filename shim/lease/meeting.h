@@ -8,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Threads of the program that hold no lock; both wait for the daemon. They return
- * CUDA_ERROR_NOT_SUPPORTED if the daemon is of a release that introduces nobody. */
+/* Threads of the program that hold no lock; both wait for the daemon. */
 
 /* This process's name, once the daemon knows it. */
 CUresult meeting_own_name(uint8_t name[GL_NAME_BYTES]);

@@ -329,7 +329,7 @@ def check_daemon(leased: Leased, before: Footprint) -> list[str]:
         said.append(f"the daemon has {now.resident >> 20} MiB, it had {before.resident >> 20}")
     with sqlite3.connect(f"file:{leased.prefix}/state/usage.db?mode=ro", uri=True) as db:
         stepds = db.execute("SELECT count(*) FROM stepds").fetchone()[0]
-        left = db.execute("SELECT count(*) FROM tenants WHERE written IS NULL").fetchone()[0]
+        left = db.execute("SELECT count(*) FROM tenants").fetchone()[0]
     db.close()
     if stepds:
         said.append(f"the store has {stepds} slurmstepds of jobs that have ended")
