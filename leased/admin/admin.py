@@ -34,9 +34,9 @@ from leased.config.config import Config
 from leased.gpus.devices import Gpu
 from leased.processes.identity import Peer
 from leased.slurm import step_record
-from leased.slurm.usage_record import figures
 from leased.store.records import LAST_JOB, TenantRecord
 from leased.usage.step_usage import StepUsage
+from leased.usage.usage import figures
 
 log = logging.getLogger("gpu-leased")
 

@@ -26,9 +26,9 @@ from leased.leasing.tenant import Tenant
 from leased.leasing.tenant_view import HeldLease
 from leased.processes.identity import Peer
 from leased.slurm import step_record
-from leased.slurm.usage_record import figures
 from leased.store.records import TenantRecord
 from leased.store.store import Store
+from leased.usage.usage import figures
 
 ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
 HOLDERS_MOST = 8  # of a device, that are named

@@ -29,10 +29,9 @@ from leased.memory.speed import GIB
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.clusters import Cluster
-from leased.slurm.usage_record import figures
 from leased.store.store import Store
 from leased.usage.handoff_times import BOUNDS_NS
-from leased.usage.usage import Usage
+from leased.usage.usage import Usage, figures
 
 FAULTY = "faulty"
 KEEPERS_SHOWN = 8  # jobs that keep another one out

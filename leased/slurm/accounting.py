@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from leased.slurm import usage_record
 from leased.store.records import Run, TenantRecord
 from leased.usage import step_usage
-from leased.usage.usage import Usage
+from leased.usage.usage import together
 
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 NO_ROW = "Slurm's accounting has no row of the job yet"
@@ -39,22 +39,13 @@ class JobRow:
         return self.start not in (0, NO_VAL)
 
 
-def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
-    """The usage of several runs added up, by device."""
-    of: dict[str, list[Usage]] = {}
-    for by_device in usages:
-        for uuid, used in by_device.items():
-            of.setdefault(uuid, []).append(used)
-    return {uuid: usage_record.together(used) for uuid, used in of.items()}
-
-
 def comment(
     runs: Sequence[TenantRecord], indices: Mapping[str, int] | None = None, existing: str = ""
 ) -> str:
     """Our part of the comment of one row. indices: Slurm's indices of the devices, by UUID.
     existing: the comment that the row has now."""
     return usage_record.record(
-        added(run.usage for run in runs),
+        together(*(run.usage for run in runs)),
         runs[-1].lock,
         min(run.opened for run in runs),
         max(run.closed or run.opened for run in runs),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leased.usage.step_usage import STEPS_MOST, StepUsage, with_most
-from leased.usage.usage import FIGURES, Usage
+from leased.usage.usage import figures
 
 LONGEST = 16_384  # bytes of a record that its steps may take
 NAME_LONGEST = 32
@@ -27,12 +27,6 @@ class StepRun:
     since: float
     until: float
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-def figures(usage: Usage) -> dict[str, float | int]:
-    """One device's usage by a step: figures that are 0 are left out."""
-    values = {figure.key: figure.value(usage) for figure in FIGURES}
-    return {key: value for key, value in values.items() if value}
 
 
 def said(steps: Mapping[str, StepUsage], longest: int = LONGEST) -> dict[str, Any]:
@@ -50,5 +44,5 @@ def said(steps: Mapping[str, StepUsage], longest: int = LONGEST) -> dict[str, An
 
 
 def _said(step: StepUsage) -> dict[str, Any]:
-    gpus = {uuid: figures(used) for uuid, used in step.usage.items()}
+    gpus = {uuid: figures(used, zeros=False) for uuid, used in step.usage.items()}
     return {"from": round(step.since, 1), "to": round(step.until, 1), "gpus": gpus}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from leased.base.words import count
 from leased.slurm import step_record
 from leased.slurm.step_record import NAME_LONGEST, StepRun
 from leased.usage.step_usage import StepUsage
-from leased.usage.usage import FIGURES, Usage
+from leased.usage.usage import FIGURES, Usage, figures, summed
 
 MARK = "gpu-lease: "
 VERSION = 2
@@ -67,22 +67,6 @@ class Parts(NamedTuple):
     behind: str
 
 
-def figures(usage: Usage) -> dict[str, float | int]:
-    """One device's usage as it stands in the record: seconds, bytes and counts."""
-    values = {figure.key: (figure, figure.value(usage)) for figure in FIGURES}
-    return {key: value for key, (figure, value) in values.items() if value or not figure.rare}
-
-
-def together(usages: Sequence[Usage]) -> Usage:
-    """The sum of several runs' usage of one device, or of one job's usage of several."""
-    sums = Usage()
-    for used in usages:
-        for figure in FIGURES:
-            both = figure.together(getattr(sums, figure.name), getattr(used, figure.name))
-            setattr(sums, figure.name, both)
-    return sums
-
-
 # -- writing ---------------------------------------------------------------------------
 
 
@@ -120,7 +104,7 @@ def record(
         left = room - len(text.encode()) - len(',"steps":')
         told = step_record.said(steps or {}, min(step_record.LONGEST, left))
         return _line(usage, indices, whole | {"steps": told}) if told else text
-    total = figures(together(list(usage.values())))
+    total = figures(summed(usage.values()))
     return _line(usage, indices, head | {"cut": len(usage), "total": total})
 
 

@@ -7,7 +7,7 @@ tables of gpu-leasectl are made from it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 NS, BYTES, COUNT, MEAN, ENERGY = "ns", "bytes", "count", "mean", "energy"
@@ -49,9 +49,9 @@ class Figure:
             return amount * KIB_MS // usage.time_ns if usage.time_ns else 0
         return round(amount / 1e3, 1) if self.unit == ENERGY else amount
 
-    def together(self, one: int, other: int) -> int:
-        """The figure of both runs taken together."""
-        return max(one, other) if self.largest else one + other
+    def together(self, values: Sequence[int]) -> int:
+        """The figure of several runs taken together."""
+        return max(values, default=0) if self.largest else sum(values)
 
 
 def figure(
@@ -154,12 +154,21 @@ NAMES = tuple(figure.name for figure in FIGURES)
 _AMOUNTS = operator.attrgetter(*NAMES)
 
 
-def together(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:
-    """The usage of both stretches of time taken together, by device."""
-    devices = {**one, **other}
-    return {uuid: _sum(one.get(uuid, Usage()), other.get(uuid, Usage())) for uuid in devices}
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    values = {f.name: f.together(getattr(one, f.name), getattr(other, f.name)) for f in FIGURES}
+def summed(usages: Iterable[Usage]) -> Usage:
+    """Several usages taken together: of runs of one device, or of the devices of one run."""
+    found = list(usages)
+    values = {f.name: f.together([getattr(one, f.name) for one in found]) for f in FIGURES}
     return Usage(**values)
+
+
+def together(*runs: Mapping[str, Usage]) -> dict[str, Usage]:
+    """The usage of several stretches of time taken together, by device."""
+    devices = dict.fromkeys(uuid for run in runs for uuid in run)
+    return {uuid: summed(run[uuid] for run in runs if uuid in run) for uuid in devices}
+
+
+def figures(usage: Usage, *, zeros: bool = True) -> dict[str, float | int]:
+    """The figures as answers and records have them, by their keys: seconds, bytes and counts. Rare
+    ones are left out where they are 0; without `zeros` all are."""
+    values = [(figure, figure.value(usage)) for figure in FIGURES]
+    return {one.key: value for one, value in values if value or (zeros and not one.rare)}

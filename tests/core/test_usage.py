@@ -10,8 +10,7 @@ from rich.console import Console
 
 from leased.cli import show
 from leased.leasing.step_division import DIVIDED, OF_EACH_STEP, OF_THE_JOB
-from leased.slurm import usage_record
-from leased.usage.usage import FIGURES, Usage
+from leased.usage.usage import FIGURES, Usage, figures
 
 ROOT = Path(__file__).resolve().parents[2]
 UUID = "GPU-x"
@@ -19,7 +18,7 @@ EACH = Usage(**{line.name: 10**9 * n for n, line in enumerate(fields(Usage), 1)}
 
 
 def test_every_figure_is_in_slurms_accounting() -> None:
-    said = usage_record.figures(EACH)
+    said = figures(EACH)
     assert list(said) == [figure.key for figure in FIGURES]
     assert said["lease_s"] == EACH.lease_ns / 10**9
     assert said["handoffs"] == EACH.handoffs
@@ -29,18 +28,18 @@ def test_every_figure_is_in_slurms_accounting() -> None:
 def test_means_are_over_the_jobs_time() -> None:
     """2 MiB for 3 s of 4 s."""
     used = Usage(time_ns=4 * 10**9, wanted_kib_ms=2 * 1024 * 3000)
-    assert usage_record.figures(used)["mean_wanted_bytes"] == (2 << 20) * 3 // 4
-    assert usage_record.figures(Usage(wanted_kib_ms=7))["mean_wanted_bytes"] == 0
+    assert figures(used)["mean_wanted_bytes"] == (2 << 20) * 3 // 4
+    assert figures(Usage(wanted_kib_ms=7))["mean_wanted_bytes"] == 0
 
 
 def test_rare_figures_are_left_out_if_they_are_0() -> None:
-    none = usage_record.figures(Usage())
+    none = figures(Usage())
     assert set(none) == {figure.key for figure in FIGURES if not figure.rare}
 
 
 def test_every_figure_has_a_column() -> None:
     text = io.StringIO()
-    Console(file=text, width=200).print(show.usage({"usage": {UUID: usage_record.figures(EACH)}}))
+    Console(file=text, width=200).print(show.usage({"usage": {UUID: figures(EACH)}}))
     head = text.getvalue()
     assert all(figure.label in head for figure in FIGURES)
 

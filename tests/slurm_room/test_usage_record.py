@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from leased.base.errors import Refused
 from leased.slurm import usage_record
-from leased.slurm.usage_record import LONGEST, MARK, Damaged, figures, merged, read, record
-from leased.usage.usage import Usage
+from leased.slurm.usage_record import LONGEST, MARK, Damaged, merged, read, record
+from leased.usage.usage import Usage, figures
 
 S = 1_000_000_000
 GPU, OTHER = "GPU-e0e7eef5-fc03-0a11-181f-262d343b4200", "GPU-11111111-0000-0000-0000-000000000000"

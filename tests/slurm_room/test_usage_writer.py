@@ -28,6 +28,7 @@ from leased.slurm.usage_writer import (
 )
 from leased.store.records import TenantRecord
 from leased.store.store import Store
+from leased.usage.usage import figures, together
 from tests.store.test_store import UUID, tenant, used
 
 COMPLETED, REQUEUED = 3, 1024
@@ -111,7 +112,7 @@ def test_runs_on_one_row_add_up() -> None:
     ]
     placed, why = by_row(parts, [row(100, 200)])
     assert (placed, why) == ({row(100, 200): parts}, {})
-    total = accounting.added(part.usage for part in parts)
+    total = together(*(part.usage for part in parts))
     assert total == {UUID: usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(lease_ns=3)}
     said = usage_record.json_of(accounting.comment(parts))
     assert said["gpus"][UUID]["peak_bytes"] == 20
@@ -170,8 +171,8 @@ def test_child_writes_each_run_once_whatever_came_before(
         accounting_child.write_job(slurmdb, [first], {})  # type: ignore[arg-type]
     accounting_child.write_job(slurmdb, [replace(first, settled=1.0), second], {})  # type: ignore[arg-type]
     said = {r.start: usage_record.json_of(text) for r, text in slurmdb.comments.items()}
-    assert said[100]["gpus"] == {UUID: usage_record.figures(Usage(lease_ns=5))}
-    assert said[330]["gpus"] == {UUID: usage_record.figures(Usage(lease_ns=8))}
+    assert said[100]["gpus"] == {UUID: figures(Usage(lease_ns=5))}
+    assert said[330]["gpus"] == {UUID: figures(Usage(lease_ns=8))}
     assert answers(capsys) == {100: "", 330: ""}
 
 
