@@ -69,6 +69,8 @@ PROGRAMS = {
     "shares": Program("shares", driver=True),
     "loads": Program("loads", driver=True),
     "steps": Program("steps", driver=True),
+    "stops": Program("stops", driver=True),
+    "stops_runtime": Program("stops_runtime", (*STATIC,)),
     # A library: PyTorch loads it, and shares its runtime.
     "kinds_allocator": Program(
         "kinds_allocator", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "shared")

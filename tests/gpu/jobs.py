@@ -99,10 +99,28 @@ class Job:
         return os.pread(self.err.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def failed(self, why: str) -> JobFailed:
-        """The error to raise, after the end of the whole process group."""
+        """The error to raise, after the end of the whole process group: what it printed last, what
+        its own words were before the interposer's, and where its threads were if it ran."""
+        where = self._threads()
         self.stop()
-        text = f"{self.name} {why}:\n{self._tail(self.out)}\n{self._tail(self.err)}"
-        return JobFailed(text)
+        lines = self.said().splitlines()
+        own = [line for line in lines if not line.startswith(INTERPOSER)]
+        ours = [line for line in lines if line.startswith(INTERPOSER)]
+        texts = [self._tail(self.out), "\n".join(own)[-TAIL:], "\n".join(ours)[-TAIL:], where]
+        return JobFailed(f"{self.name} {why}:\n" + "\n".join(text for text in texts if text))
+
+    def _threads(self) -> str:
+        """In which system call each thread of its process group is."""
+        rows = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getpgid(int(process.name)) != self.process.pid:
+                    continue
+                for thread in (process / "task").iterdir():
+                    call = (thread / "syscall").read_text().split()[0]
+                    kernel = (thread / "wchan").read_text()
+                    rows.append(f"thread {thread.name}: system call {call}, {kernel}")
+        return "\n".join(rows)
 
     def stop(self) -> None:
         """End the program and what it started."""
