@@ -1,13 +1,17 @@
 /* alloc.c: allocations by address, of the kind of memory that serves the device. Those that a
  * program knows by a handle are in arrays.c. */
 #include "base/compiler.h"
+#include "channels/channels.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/kinds.h"
 #include "memory/limit.h"
 #include "memory/pools.h"
 #include "memory/ranges.h"
+#include "memory/swap/deferred_free.h"
+#include "memory/swap/lane.h"
 #include "tenant/tenant.h"
+#include "work/wait.h"
 
 #include <stdint.h>
 
@@ -73,21 +77,36 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned in
 	return memory_note(result, result ? 0 : *pointer, size, device, &managed_memory);
 }
 
-static CUresult free_range(CUdeviceptr pointer, const struct memory_range *range)
+static CUresult free_range(CUdeviceptr pointer, const struct memory_range *range, bool wait)
 {
 	if (range->pool)
 		pool_change(range->pool, -(int64_t)range->size, 0);
-	return range->kind->free(pointer, range, true);
+	return range->kind->free(pointer, range, wait);
+}
+
+/* Work that may use the memory was submitted before. It is waited for here, where no stop has to
+ * wait for this thread. What the driver frees, it waits for itself. Returns false if the work is
+ * still to be waited for. */
+static bool finished(CUdeviceptr pointer, CUresult *result)
+{
+	bool works = residency_lasts() || channels_stop_phase() != STOP_NONE;
+	struct memory_range range;
+
+	return works && memory_find(pointer, &range) && !range.freed &&
+	       range.kind == &swapped_memory && !swap_defers() &&
+	       context_wait(range.context, result);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	__typeof__(&cuMemFree_v2) real = DRIVER(cuMemFree_v2);
+	CUresult waited = CUDA_SUCCESS, result;
 	struct memory_range range;
-	CUresult result;
+	bool has;
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
+	has = finished(pointer, &waited);
 	result = gate_enter_unless_stopped();
 	if (result)
 		return result;
@@ -98,9 +117,9 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 	else if (!memory_remove(pointer, &range))
 		result = real(pointer);
 	else
-		result = free_range(pointer, &range);
+		result = free_range(pointer, &range, !has);
 	gate_leave();
-	return result;
+	return result ? result : waited;
 }
 
 /* -- the 32-bit forms of CUDA 3: the driver allocates, as it must choose the address ---- */

@@ -7,6 +7,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/lane.h"
 #include "work/captures.h"
+#include "work/wait.h"
 
 #include <stdlib.h>
 
@@ -19,38 +20,6 @@ struct deferred {
 	CUcontext context;
 };
 static _Atomic(struct deferred *) all_deferred;
-
-/* Waits for the work of the context. Returns false if a capture forbids that. */
-static bool wait_for_work(CUcontext context, CUresult *result)
-{
-	CUevent event = NULL;
-	CUcontext old;
-
-	if (!captures_hold_off())
-		return false;
-	*result = REAL(cuCtxPushCurrent_v2)(context);
-	if (*result) {
-		captures_let();
-		return true;
-	}
-	*result = CUDA_ERROR_NOT_FOUND;
-	if (REAL(cuCtxRecordEvent) &&
-	    !REAL(cuEventCreate)(&event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING))
-		*result = REAL(cuCtxRecordEvent)(context, event);
-	if (*result)
-		*result = REAL(cuCtxSynchronize)();
-	captures_let();
-	if (event) {
-		CUstreamCaptureMode mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-
-		if (!*result)
-			*result = REAL(cuEventSynchronize)(event);
-		REAL(cuEventDestroy_v2)(event);
-		captures_mode(mode);
-	}
-	REAL(cuCtxPopCurrent_v2)(&old);
-	return true;
-}
 
 static CUresult defer(CUdeviceptr pointer, size_t size, CUcontext context)
 {
@@ -74,7 +43,7 @@ static void free_deferred(CUcontext context, bool wait)
 	while ((d = list)) {
 		list = d->next;
 		if (context ? d->context == context
-		            : !residency_lasts() || (wait && wait_for_work(d->context, &ignored)))
+		            : !residency_lasts() || (wait && context_wait(d->context, &ignored)))
 			block_free(d->pointer, d->size);
 		else
 			defer(d->pointer, d->size, d->context);
@@ -88,9 +57,14 @@ void swap_free_deferred(bool wait)
 		free_deferred(NULL, wait);
 }
 
+bool swap_defers(void)
+{
+	return all_deferred != NULL;
+}
+
 bool swap_wait_for_work(CUcontext context, CUresult *result)
 {
-	return !residency_lasts() || wait_for_work(context, result);
+	return !residency_lasts() || context_wait(context, result);
 }
 
 CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait)
@@ -98,7 +72,7 @@ CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool w
 	CUresult result = CUDA_SUCCESS;
 	CUstreamCaptureMode mode;
 
-	if (wait && residency_lasts() && !wait_for_work(range->context, &result))
+	if (wait && residency_lasts() && !context_wait(range->context, &result))
 		return defer(pointer, range->size, range->context);
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	block_free(pointer, range->size);

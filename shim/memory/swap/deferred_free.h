@@ -18,5 +18,7 @@ void swap_free_deferred_of(CUcontext context);
 /* Waits for the work of the context, unless none can be submitted. Returns false if a capture
  * forbids the wait; else *result is the driver's answer where there was one. */
 bool swap_wait_for_work(CUcontext context, CUresult *result);
+/* Has a capture deferred any? */
+bool swap_defers(void);
 
 #endif

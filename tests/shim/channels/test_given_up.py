@@ -10,7 +10,7 @@ from tests.shim.channels.test_stops import controlled
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
-from tests.support.swap_programs import Program, client_of, finish
+from tests.support.swap_programs import MIB, Program, client_of, finish
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
@@ -120,4 +120,30 @@ wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right")
     assert not client.released[-1].stopped
     client.grant()
     assert line(job) == "right"
+    finish(job)
+
+
+def test_a_thread_that_frees_is_no_hindrance(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    """It waits for the kernel, as with the driver alone, but not where a stop would wait for it."""
+    job = program(
+        """
+import threading, time
+p = ok(d.cuMemAlloc(40 * MIB)); fill(p, 40 * MIB, 4); q = ok(d.cuMemAlloc(40 * MIB))
+stream = ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize()); spin(1_500_000_000, stream)
+def free(): ok(d.cuCtxSetCurrent(ctx)); say("frees"); ok(d.cuMemFree(q)); say("freed")
+thread = threading.Thread(target=free); thread.start(); time.sleep(0.1); say("runs")
+thread.join(); assert d.cuStreamQuery(stream)[0] == 0
+check_all(p, 40 * MIB, 4); say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert [line(job), line(job)] == ["frees", "runs"]
+    controlled(client)
+    daemon.auto = False
+    assert client.revoke().stopped
+    client.evict({uuid: 80 * MIB})
+    client.grant()
+    assert [line(job), line(job)] == ["freed", "right"]
     finish(job)
