@@ -275,10 +275,25 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 	return true;
 }
 
+bool block_place(CUdeviceptr pointer, struct memory_place *out)
+{
+	struct block *block;
+
+	lock_take(&swap_lock);
+	block = block_find(pointer);
+	if (block) {
+		out->base = block->slab ? slab_start(block->slab, pointer) : block->base;
+		out->device = block->lane->device;
+		out->id = block->number << 24 | (out->base - block->base) >> 9;
+	}
+	lock_give(&swap_lock);
+	return block && out->base;
+}
+
 bool block_of_program(CUdeviceptr pointer)
 {
 	struct block *block;
-	bool is = false;
+	bool is;
 
 	if (!swap_used())
 		return false;

@@ -5,6 +5,7 @@
 #ifndef GPU_LEASE_BLOCKS_H
 #define GPU_LEASE_BLOCKS_H
 
+#include "memory/kind.h"
 #include "memory/swap/lane.h"
 
 /* -- the caller holds swap_lock ----------------------------------------------- */
@@ -17,7 +18,7 @@ bool block_is_resident(const struct block *block);
 /* -- the caller does not hold swap_lock ---------------------------------------- */
 
 /* Reserves `size` bytes, a multiple of the lane's unit, and counts them against the limit. They
- * get physical memory at once if all swapped memory is resident (residency.h). Errors:
+ * get physical memory at once if all swapped memory is resident (lane.h). Errors:
  * CUDA_ERROR_OUT_OF_MEMORY if the limit, the device or the host has no memory, or what the driver
  * returns. */
 CUresult block_make(size_t size, struct lane *lane, struct block **out);
@@ -37,6 +38,9 @@ struct block *block_adopt(CUdeviceptr base, size_t size, struct lane *lane,
 bool block_return(struct block *block, CUmemGenericAllocationHandle *handles);
 /* Frees a forgotten block with its memory and its copies. */
 void block_end(struct block *block);
+/* Where the allocation lies that has the address: sets its base, device and id. Returns false if
+ * there is none. */
+bool block_place(CUdeviceptr pointer, struct memory_place *out);
 /* Does the address lie in memory that the program has mapped itself? */
 bool block_of_program(CUdeviceptr pointer);
 

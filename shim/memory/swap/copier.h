@@ -2,7 +2,7 @@
  *
  * A copier is used only while a context of its device is current and cannot end: by the client
  * thread within contexts_with(), and by a thread of the program whose context ends
- * (steps_context_ends()). Both hold LOCK_CONTEXTS.
+ * (lanes_context_ends()). Both hold LOCK_CONTEXTS.
  */
 #ifndef GPU_LEASE_COPIER_H
 #define GPU_LEASE_COPIER_H

@@ -32,7 +32,6 @@
  * Everything that a driver does by itself for a submitted call ends before the drain does.
  */
 #include "base/debug.h"
-#include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "memory/ranges.h"
@@ -161,19 +160,8 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 static bool find(CUdeviceptr pointer, struct memory_place *out)
 {
 	struct memory_range range;
-	struct block *block;
 
-	if (!swap_used())
-		return false;
-	lock_take(&swap_lock);
-	block = block_find(pointer);
-	if (block) {
-		out->base = block->slab ? slab_start(block->slab, pointer) : block->base;
-		out->device = block->lane->device;
-		out->id = block->number << 24 | (out->base - block->base) >> 9;
-	}
-	lock_give(&swap_lock);
-	if (!block || !out->base || !memory_find(out->base, &range))
+	if (!swap_used() || !block_place(pointer, out) || !memory_find(out->base, &range))
 		return false;
 	out->size = range.size;
 	out->context = range.context;
