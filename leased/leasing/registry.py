@@ -169,6 +169,13 @@ class Registry(Mapping[int, Tenant]):
         """What each step of these tenants has had. usage: what they have had up to now."""
         return {job_id: self.steps.divided(job_id, used) for job_id, used in usage.items()}
 
+    def usage_to_store(
+        self, usage: Mapping[int, Mapping[str, Usage]]
+    ) -> dict[int, dict[str, StepUsage]]:
+        """The same, of those for which it is time to divide it again."""
+        due = {job_id: used for job_id, used in usage.items() if self.steps.is_due(job_id)}
+        return self.usage_by_step(due)
+
     def totals(self) -> dict[str, Usage]:
         """By device, what all jobs together have had of it since this daemon began."""
         return self.device_totals.now(self.usage())

@@ -49,6 +49,7 @@ class StepClock:
     memory: dict[str, Amounts] = field(default_factory=dict)
     holding: int = 0  # processes
     waiting: int = 0
+    waited_at: int = 0  # until when waiting is added up
     time_ns: int = 0
     wait_ns: int = 0
     grants: int = 0
@@ -59,7 +60,7 @@ class StepClock:
         """Add up the time until now, in which nothing has changed."""
         passed, self.at = now - self.at, now
         self.time_ns += passed if self.clients else 0
-        self.wait_ns += passed if self.waiting else 0
+        self._advance_wait(now)
         for has in self.memory.values():
             has.time.advance_wanted(now, has.wanted)
             has.time.advance_there(now, has.resident, idle=False)
@@ -71,7 +72,12 @@ class StepClock:
             self.advance(now)
             seen = self.clients[client] = Seen()
         holds = client.held != 0
-        self._note(seen, holds, client.wants and not holds, now)
+        waits = client.wants and not holds
+        if seen.holds != holds:
+            self.holding += 1 if holds else -1
+            seen.holds = holds
+        if (seen.waits_since is not None) != waits:
+            self._note_wait(seen, waits, now)
         if seen.memory is not client.memory:
             self._note_memory(seen, client.memory, now)
 
@@ -79,18 +85,20 @@ class StepClock:
         """The connection of a process has ended."""
         self.advance(now)
         seen = self.clients.pop(client)
-        self._note(seen, False, False, now)
+        self.holding -= seen.holds
+        if seen.waits_since is not None:
+            self._note_wait(seen, False, now)
         self._note_memory(seen, {}, now)
 
-    def _note(self, seen: Seen, holds: bool, waits: bool, now: int) -> None:
-        self.holding += holds - seen.holds
-        seen.holds = holds
-        if waits == (seen.waits_since is not None):
-            return
-        if self.waiting == (not waits):  # the first one begins to wait, or the last one ends
-            self.advance(now)
+    def _note_wait(self, seen: Seen, waits: bool, now: int) -> None:
+        self._advance_wait(now)
         self.waiting += 1 if waits else -1
         seen.waits_since = now if waits else None
+
+    def _advance_wait(self, now: int) -> None:
+        if self.waiting:
+            self.wait_ns += now - self.waited_at
+        self.waited_at = now
 
     def _note_memory(self, seen: Seen, memory: Mapping[str, DeviceBytes], now: int) -> None:
         before, seen.memory = seen.memory, memory

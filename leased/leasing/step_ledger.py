@@ -23,6 +23,8 @@ from leased.usage.meter import Meter
 from leased.usage.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.usage.usage import Usage, together
 
+ONE_STEP_NS = 10_000_000_000  # between divisions of the usage of a job with one step
+
 
 @dataclass
 class JobSteps:
@@ -33,7 +35,7 @@ class JobSteps:
     step, what NVML says since the usage was divided. last: by device and step, the weights that
     were used last, for what comes when nobody holds or has anything any more. recent, active:
     steps that had processes at the last division, and those among which it divided; settled: what
-    all others have, by device.
+    all others have, by device. divided_at: when that was.
     """
 
     swaps: bool
@@ -46,6 +48,7 @@ class JobSteps:
     recent: set[int] = field(default_factory=set)
     active: frozenset[int] = frozenset()
     settled: dict[str, Usage] = field(default_factory=dict)
+    divided_at: int | None = None
 
     def came(self, client: Client, name: str, now: int, today: float) -> None:
         if client not in self.of:
@@ -89,6 +92,7 @@ class JobSteps:
 
     def divide(self, usage: Mapping[str, Usage], now: int, today: float, *, final: bool) -> None:
         """Divide what the job's usage has more than its steps'. final: this is the last time."""
+        self.divided_at = now
         steps = self._active_steps(final)
         for step in steps:
             step.advance(now)
@@ -224,6 +228,14 @@ class StepLedger:
         parts = job.work.setdefault(uuid, {})
         for pid, number in {client.pid: step.number for client, step in job.of.items()}.items():
             parts[number] = parts.get(number, 0) + work.get(pid, 0)
+
+    def is_due(self, job_id: int) -> bool:
+        """Whether the job's usage is to be divided again, to be stored. Where there is one step
+        nothing is lost by doing so seldom: all that has not been divided is that step's."""
+        job = self.jobs.get(job_id)
+        if job is None or len(job.steps) != 1 or job.divided_at is None:
+            return True
+        return self.clock() - job.divided_at >= ONE_STEP_NS
 
     def divided(
         self, job_id: int, usage: Mapping[str, Usage], *, final: bool = False

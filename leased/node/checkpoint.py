@@ -47,7 +47,7 @@ class Checkpoint:
         while True:
             turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
             await asyncio.sleep(to_next(CHECKPOINT_S / turns, time_s()))
-            some = self._stirred(self.next_jobs())
+            some = self.stirred(self.next_jobs())
             # A full disk stops no lease; what it lacks is tried again here.
             if some or self.store.fault:
                 self._save(some)
@@ -61,7 +61,7 @@ class Checkpoint:
             self.saved = {job: at for job, at in self.saved.items() if job in self.leases.tenants}
         return [self.round.popleft() for _ in range(min(SAVE_AT_ONCE, len(self.round)))]
 
-    def _stirred(self, jobs: list[int]) -> list[int]:
+    def stirred(self, jobs: list[int]) -> list[int]:
         """Those that hold or want a lease, have done so since they were last saved, or were last
         saved QUIET_NS ago: what the others have had has only grown with the time."""
         now, found = self.leases.clock(), []
@@ -91,5 +91,5 @@ class Checkpoint:
         tenants = self.leases.tenants
         epoch, remembered = self.leases.view.epoch, tenants.remembered(jobs)
         usage = tenants.usage(jobs)
-        steps = tenants.usage_by_step(usage)
+        steps = tenants.usage_to_store(usage) if jobs is not None else tenants.usage_by_step(usage)
         self.store.save(usage, epoch, remembered, tenants.parked_by(jobs), steps)

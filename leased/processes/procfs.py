@@ -46,7 +46,7 @@ class Cgroup:
     path: bytes
 
 
-def head(path: Path, most: int) -> bytes | None:
+def head(path: Path | str, most: int) -> bytes | None:
     """The first bytes of a file, at most so many; None: it cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -65,17 +65,17 @@ def head(path: Path, most: int) -> bytes | None:
     return b"".join(parts)
 
 
-def whole(path: Path, most: int) -> bytes | None:
+def whole(path: Path | str, most: int) -> bytes | None:
     """A file of at most so many bytes; None: it is longer, or cannot be read."""
     data = head(path, most + 1)
     return None if data is None or len(data) > most else data
 
 
-def _of(pid: int, name: str, proc: Path = PROC) -> Path:
-    return proc / str(pid) / name
+def _of(pid: int, name: str, proc: Path | str = PROC) -> str:
+    return f"{proc}/{pid}/{name}"
 
 
-def stat(pid: int, proc: Path = PROC) -> Stat | None:
+def stat(pid: int, proc: Path | str = PROC) -> Stat | None:
     """State, parent and start of a process."""
     # The name stands in parentheses and may contain anything, also these.
     text = (whole(_of(pid, "stat", proc), LINE_MOST) or b"").rpartition(b")")[2]
@@ -168,7 +168,7 @@ def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
     """
     wanted = re.compile(rb"/" + re.escape(os.fsencode(name)) + rb"(?: \(deleted\))?\n")
     try:
-        with _of(pid, "maps", proc).open("rb", buffering=0) as maps:
+        with Path(_of(pid, "maps", proc)).open("rb", buffering=0) as maps:
             text, seen = b"", 0
             while seen <= MAPS_MOST:
                 part = maps.read(CHUNK)

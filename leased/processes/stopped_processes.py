@@ -58,4 +58,4 @@ def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:
 
 def _read(mount: Path, path: bytes, name: str) -> bytes:
     below = os.fsdecode(path.lstrip(b"/"))
-    return procfs.whole(mount / below / name, procfs.LINE_MOST) or b""
+    return procfs.whole(f"{mount}/{below}/{name}", procfs.LINE_MOST) or b""

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from leased.leasing.step_division import DIVIDED, shares
-from leased.leasing.step_ledger import StepLedger
+from leased.leasing.step_ledger import ONE_STEP_NS, StepLedger
 from leased.usage.step_usage import OTHERS, STEPS_MOST, StepUsage
 from leased.usage.usage import KIB_MS, Usage
 from leased.wire.device_bytes import DeviceBytes
@@ -253,3 +253,22 @@ def test_shares_are_whole_and_their_sum_is_the_amount() -> None:
     assert shares(10, [1, 1, 1]) == [4, 3, 3]
     assert shares(10, [0, 5]) == [0, 10]
     assert shares(10, [0, 0]) == [0, 0]
+
+
+def test_a_job_with_one_step_is_divided_seldom_and_loses_nothing() -> None:
+    node = Node()
+    assert node.ledger.is_due(JOB)
+    only = node.process("0")
+    node.change(only, held=1)
+    node.steps()
+    node.passes(8, lease_ns=8 * S)
+    assert not node.ledger.is_due(JOB)
+    node.process("1")
+    assert node.ledger.is_due(JOB), "from now on there is something to divide"
+    found = node.steps()
+    assert (found["0"].lease_ns, found["1"].lease_ns) == (8 * S, 0)
+    alone = Node()
+    alone.change(alone.process("0"), held=1)
+    alone.steps()
+    alone.now += ONE_STEP_NS
+    assert alone.ledger.is_due(JOB)

@@ -10,7 +10,7 @@ from _gpulease import lib
 
 from leased.leasing.tenant_view import TenantView
 from leased.monitors.idle_jobs import IdleJobs
-from leased.monitors.suspensions import ASK_FIRST_NS, MARGIN_NS, Suspensions
+from leased.monitors.suspensions import ASK_FIRST_NS, LOOK_AT_ALL, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
 from leased.slurm.commands import JobState
 from leased.wire import client_messages
@@ -90,6 +90,34 @@ def test_a_job_below_a_stopped_shell_gives_all_up_until_it_goes_on(slurm: Slurm)
     slurm.look()
     assert not slurm.is_suspended(1)
     assert slurm.holders() == [1]
+
+
+def test_a_job_that_has_and_wants_nothing_is_looked_at_seldom(slurm: Slurm) -> None:
+    (idle,) = slurm.job(1, 10)
+    slurm.release(1, 1, idle)
+    slurm.stopped.add(SHELL)
+    looks = 1
+    while not slurm.is_suspended(1):
+        slurm.look()
+        looks += 1
+    assert looks > LOOK_AT_ALL / 2
+    slurm.stopped.clear()
+    slurm.still = set()
+    slurm.look()
+    slurm.now += GRACE_NS + MARGIN_NS
+    slurm.look()
+    assert not slurm.is_suspended(1), "who is known to be suspended is looked at each time"
+
+
+def test_nothing_is_read_of_a_process_right_below_a_slurmstepd(slurm: Slurm) -> None:
+    """It gets the signal itself."""
+    slurm.job(1, 9)
+    slurm.look()
+    asked = slurm.suspensions.tops[1].of
+    assert asked == {9: None}
+    for _ in range(LOOK_AT_ALL):
+        slurm.look()
+    assert slurm.suspensions.tops[1].of is asked
 
 
 def test_a_stop_that_is_no_suspension_is_believed_once(slurm: Slurm) -> None:
