@@ -96,9 +96,9 @@ def test_a_restore_of_little_memory_is_no_event() -> None:
         node.hears(1, process, Request())
     node.leases.loop.arbiter.handle = handle  # type: ignore[method-assign]
     for process in processes[:-1]:
-        node.hears(1, process, Released(process.held, True, 0, 15 * MIB, 1_000_000))
+        node.hears(1, process, Released(process.held, 15 * MIB, 1_000_000))
     assert events == []
-    node.hears(1, processes[-1], Released(processes[-1].held, True, 0, 16 * MIB, 1_000_000))
+    node.hears(1, processes[-1], Released(processes[-1].held, 16 * MIB, 1_000_000))
     assert events == ["SpeedMeasured", "Released"]
 
 

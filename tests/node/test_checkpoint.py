@@ -58,7 +58,7 @@ def test_who_neither_has_nor_wants_a_lease_is_saved_seldom() -> None:
         leases.clients.request(leases.tenants[job], processes[job])
 
     def releases(job: int) -> None:
-        said = Released(processes[job].held, True, 0, 0, 0)
+        said = Released(processes[job].held, 0, 0)
         leases.clients.released(leases.tenants[job], processes[job], said)
 
     assert saved() == [1, 2, 3]
