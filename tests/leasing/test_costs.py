@@ -49,7 +49,7 @@ class Node:
         self.now += S
         self.leases.run(Tick())
         for process in processes:
-            restored = Released(process.held, False, 0, MIB, 20_000, wants=True)
+            restored = Released(process.held, MIB, 20_000, wants=True)
             self.hears(job, process, restored)
 
 
