@@ -145,8 +145,16 @@ local function one_of(...)
 	end
 end
 
--- The values that each key of --gpu-share may have: made from spank/keys.def by
--- `python -m leased.config.documents`.
+-- From here to the next comment made from spank/refusals.def and spank/keys.def by
+-- `python -m leased.config.documents`: why a job cannot share, and the values that each key of
+-- --gpu-share may have.
+local REFUSALS = {
+	several_nodes = "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
+	both = "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs",
+	exclusive = "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share",
+	whole = "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share",
+	no_shard = "--gpu-share without a shard; add --gres=shard:1",
+}
 local LONGEST = 511 -- bytes of the option's value
 M.keys = {
 	tq = is_time(1, 86400000),
@@ -195,13 +203,13 @@ end
 local function fault_of_sharing(job, option)
 	local nodes = job.min_nodes or 1
 	if nodes > 1 and nodes < slurm.NO_VAL then
-		return "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)"
+		return REFUSALS.several_nodes
 	end
 	if asks_for(job, "gpu") then
-		return "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs"
+		return REFUSALS.both
 	end
 	if option and job.shared == EXCLUSIVE then
-		return "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share"
+		return REFUSALS.exclusive
 	end
 	local from_environment = environment_of(job)
 	if not option and from_environment then
@@ -224,9 +232,9 @@ function M.fault_of(job)
 		return nil
 	end
 	if asks_for(job, "gpu") then
-		return "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share"
+		return REFUSALS.whole
 	end
-	return "--gpu-share without a shard; add --gres=shard:1"
+	return REFUSALS.no_shard
 end
 
 -- The time until which jobs are put off for the placer; nil: the placer does not run.

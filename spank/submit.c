@@ -89,27 +89,38 @@ static void check_limits(const struct arguments *arguments, const char *text, co
 		              where);
 }
 
+enum refusal {
+#define REFUSAL(NAME, sentence) NAME,
+#include "refusals.def"
+#undef REFUSAL
+};
+
+static void refuse_request(enum refusal why)
+{
+	static const char *const sentences[] = {
+#define REFUSAL(NAME, sentence) [NAME] = (sentence),
+#include "refusals.def"
+#undef REFUSAL
+	};
+
+	submit_refuse("%s", sentences[why]);
+}
+
 static void check_request(const struct job_request *job)
 {
 	if (job->shard && job->nodes > 1)
-		submit_refuse("a job on several nodes cannot share GPUs yet; ask for one node "
-		              "(-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)");
+		refuse_request(SEVERAL_NODES);
 	if (job->shard && job->gpu)
-		submit_refuse("a job has whole GPUs or shards, not both; leave out the shard, or "
-		              "the whole GPUs");
+		refuse_request(BOTH);
 	if (!option_given)
 		return;
 	if (job->shard && job->exclusive)
-		submit_refuse("with --exclusive a job has its GPUs for itself and shares none; "
-		              "leave out --exclusive, or --gpu-share");
+		refuse_request(EXCLUSIVE);
 	/* The option applies to all components of a heterogeneous job, but not all have to share.
 	 */
 	if (job->shard || components > 1)
 		return;
-	if (job->gpu)
-		submit_refuse("--gpu-share without a shard; ask for --gres=shard:1 instead of "
-		              "whole GPUs, or leave out --gpu-share");
-	submit_refuse("--gpu-share without a shard; add --gres=shard:1");
+	refuse_request(job->gpu ? WHOLE : NO_SHARD);
 }
 
 /* Called once for each component of a job. */

@@ -125,8 +125,18 @@ CHECKS: dict[int, Callable[[Any], str]] = {
 }
 
 
+def _refusals() -> list[str]:
+    """The lines of the table of spank/refusals.def."""
+    rows = ["local REFUSALS = {"]
+    text = (ROOT / "spank" / "refusals.def").read_text()
+    for name, said in re.findall(r'^REFUSAL\((\w+), ((?:"[^"\n]*"\s*)+)\)', text, re.MULTILINE):
+        sentence = "".join(re.findall(r'"([^"]*)"', said))
+        rows.append(f'\t{name.lower()} = "{sentence}",')
+    return [*rows, "}"]
+
+
 def rules() -> str:
-    """The text of slurm-conf/gpu_share.lua, with its table of keys made anew."""
+    """The text of slurm-conf/gpu_share.lua, with its tables made anew."""
     rows = [
         f"local LONGEST = {lib.GL_OPTIONS_TEXT - 1} -- bytes of the option's value",
         "M.keys = {",
@@ -135,8 +145,10 @@ def rules() -> str:
         name = ffi.string(row.name).decode()
         key = name if name.isidentifier() else f'["{name}"]'
         rows.append(f"\t{key} = {CHECKS[row.values](row)},")
-    table = "\n".join([*rows, "}"])
-    return re.sub(r"^local LONGEST =.*?^}", lambda _: table, RULES.read_text(), flags=re.M | re.S)
+    table = "\n".join([*_refusals(), *rows, "}"])
+    return re.sub(
+        r"^local REFUSALS =.*?^M\.keys.*?^}", lambda _: table, RULES.read_text(), flags=re.M | re.S
+    )
 
 
 # What is made, by its place in a checkout.
