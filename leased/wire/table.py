@@ -15,15 +15,14 @@ class MessageType:
     body: str  # the C struct of the whole message
     size: int
     of_client: bool  # else of the daemon
-    since: str  # the release that sent it first
 
 
 def _rows() -> Iterator[MessageType]:
     index = 0
     while (row := lib.gl_message_at(index)) != ffi.NULL:
-        name, body, since = (ffi.string(text).decode() for text in (row.name, row.body, row.since))
+        name, body = (ffi.string(text).decode() for text in (row.name, row.body))
         of_client = row.sender == lib.GL_CLIENT
-        yield MessageType(name, int(row.type), body, int(row.size), of_client, since)
+        yield MessageType(name, int(row.type), body, int(row.size), of_client)
         index += 1
 
 

@@ -2,15 +2,15 @@
 #include "base/wire.h"
 
 static const struct gl_message messages[] = {
-#define MESSAGE(name, number, body, sender, since)                                                 \
-	{#name, #body, since, sizeof(struct body), number, GL_##sender},
+#define MESSAGE(name, number, body, sender)                                                        \
+	{#name, #body, sizeof(struct body), number, GL_##sender},
 #include "base/messages.def"
 #undef MESSAGE
 };
 
 #define N_MESSAGES (sizeof(messages) / sizeof(messages[0]))
 
-#define MESSAGE(name, number, body, sender, since)                                                 \
+#define MESSAGE(name, number, body, sender)                                                        \
 	_Static_assert(sizeof(struct body) <= GL_MAX_MESSAGE, "no message is longer");
 #include "base/messages.def"
 #undef MESSAGE

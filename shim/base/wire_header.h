@@ -20,19 +20,18 @@
 enum gl_sender { GL_CLIENT = 1, GL_DAEMON = 2 };
 
 enum gl_type {
-#define MESSAGE(name, number, body, sender, since) GL_##name = number,
+#define MESSAGE(name, number, body, sender) GL_##name = number,
 #include "base/messages.def"
 #undef MESSAGE
 };
 
 /* One row of messages.def. */
 struct gl_message {
-	const char *name;  /* without GL_ */
-	const char *body;  /* the name of its struct */
-	const char *since; /* the first release that has it */
-	uint32_t size;     /* bytes */
-	uint16_t type;     /* enum gl_type */
-	uint16_t sender;   /* enum gl_sender */
+	const char *name; /* without GL_ */
+	const char *body; /* the name of its struct */
+	uint32_t size;    /* bytes */
+	uint16_t type;    /* enum gl_type */
+	uint16_t sender;  /* enum gl_sender */
 };
 
 const struct gl_message *gl_message_at(uint32_t index); /* NULL after the last row */

@@ -215,7 +215,7 @@ static void renumber(struct lease *lease, const struct gl_grant *grant)
 		send_restored(lease);
 }
 
-/* A daemon of 0.1.0 sends GRANT with the epoch of the lease where a newer one sends RESTORE. */
+/* For the lease that the process has already it is a RESTORE. */
 static void take_grant(struct lease *lease, const struct gl_grant *grant)
 {
 	if (!grant->epoch || grant->epoch < lease->epoch)

@@ -134,7 +134,7 @@ static void take_known(const void *data, enum gl_type type)
 /* Clients alone send these. */
 #define FROM_CLIENT(type) case type:
 #define FROM_DAEMON(type)
-#define MESSAGE(name, number, body, sender, since) FROM_##sender(GL_##name)
+#define MESSAGE(name, number, body, sender) FROM_##sender(GL_##name)
 #include "base/messages.def"
 #undef MESSAGE
 	case GL_REFUSED: /* take() */
