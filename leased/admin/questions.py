@@ -183,7 +183,7 @@ class Questions:
             "holders": [self._holder(tenant, lease) for lease in holders],
             "quantum_left_s": self._left(device),
             "wanted_bytes": memory.bytes + memory.fixed,
-            "resident_bytes": device.resident_of(tenant.job_id),
+            "resident_bytes": device.residency.evictable(tenant.job_id),
         }
 
     def _holder(self, asks: Tenant, lease: HeldLease) -> answers.Holder:

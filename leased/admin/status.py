@@ -132,17 +132,17 @@ class Status:
             "uuid": gpu.uuid,
             "name": gpu.name,
             "memory_bytes": gpu.memory,
-            "usable_bytes": device.room,
+            "usable_bytes": device.residency.room,
             "reserve_bytes": gpu.reserve,
             "overhead_bytes": self.leases.gpus.overheads[gpu.uuid].taken,
             "tenant_bytes": device.tenant_bytes,
-            "resident_bytes": device.resident_bytes,
-            "fits": device.fits_now,
+            "resident_bytes": device.residency.resident,
+            "fits": device.residency.fits(),
             "holders": [lease.job_id for lease in holders],
             "waiting": device.queue,
             "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
-            "lock": device.lock,
-            "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
+            "lock": device.state.lock,
+            "quantum_s": None if device.state.quantum_ns is None else device.state.quantum_ns / 1e9,
             "policy": self.leases.view.policy_of(gpu.uuid),
             "requested": self.leases.view.requested(gpu.uuid),
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
@@ -150,14 +150,14 @@ class Status:
             "why": mode.why,
             "fault": fault,
             "busy_percent": self.seen.devices.busy.get(gpu.uuid) if self.seen.devices else None,
-            "drain": drain if device.drained else None,
-            "link_gib_s": round(device.link.bytes_s / GIB, 2),
-            "paging_gib_s": round(device.paging.bytes_s / GIB, 2),
+            "drain": drain if device.state.drained else None,
+            "link_gib_s": round(device.residency.link.bytes_s / GIB, 2),
+            "paging_gib_s": round(device.residency.paging.bytes_s / GIB, 2),
             "total": {figure.key: figure.value(total) for figure in ADDED},
             "handoff_times": {
                 "bounds_s": [bound / 1e9 for bound in BOUNDS_NS],
-                "counts": list(device.handoff_times.counts),
-                "sum_s": device.handoff_times.sum_ns / 1e9,
+                "counts": list(device.state.handoff_times.counts),
+                "sum_s": device.state.handoff_times.sum_ns / 1e9,
             },
         }
 
@@ -185,7 +185,9 @@ class Status:
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),
             "epoch": state.epoch or None,
-            "resident_bytes": {u: device(u).resident_of(tenant.job_id) for u in tenant.gang},
+            "resident_bytes": {
+                u: device(u).residency.evictable(tenant.job_id) for u in tenant.gang
+            },
             "fixed": memory_details.fixed(tenant),
             "clean": memory_details.clean(
                 tenant,
@@ -201,7 +203,7 @@ class Status:
         found: dict[str, answers.KeptOut] = {}
         for uuid in tenant.gang:
             device = self.leases.view.device(uuid)
-            by = device.kept_out_by(tenant.job_id)
+            by = device.residency.keep_out(tenant.job_id)
             if by:
                 largest = dict(itertools.islice(by.items(), KEEPERS_SHOWN))
                 needs = device.memory_of(tenant.job_id).bytes

@@ -9,8 +9,6 @@ from leased.core.arbiter import Arbiter
 from leased.core.state import Device, Tenant
 from leased.leasing.tenant_view import HeldLease
 from leased.memory.share import Share
-from leased.memory.speed import Speed
-from leased.usage.handoff_times import HandoffTimes
 
 
 @dataclass(frozen=True)
@@ -31,33 +29,27 @@ class TenantMemory:
 
 
 class DeviceView:
-    """What the arbiter knows of one device."""
+    """What the arbiter knows of one device. state: the arbiter's own, with its settings and how it
+    is used; residency: what is in its memory. Both are read and never changed here."""
 
     def __init__(self, arbiter: Arbiter, device: Device):
         self._arbiter = arbiter
-        self._device = device
+        self.state = device
+        self.residency = device.residency
 
     # -- who uses it --------------------------------------------------------------
 
     @property
     def holders(self) -> Iterator[HeldLease]:
         """The leases on it, the longest held first."""
-        for tenant in self._arbiter.rules.holders(self._device.uuid):
+        for tenant in self._arbiter.rules.holders(self.state.uuid):
             if tenant.lease:
                 yield HeldLease.of(tenant.id, tenant.lease)
 
     @property
-    def n_holders(self) -> int:
-        return len(self._device.holders)
-
-    @property
     def queue(self) -> list[int]:
         """The jobs that wait for it, first come first."""
-        return [tenant.id for tenant in self._arbiter.rules.waiting(self._device)]
-
-    @property
-    def first_waiting(self) -> int | None:
-        return next(iter(self.queue), None)
+        return [tenant.id for tenant in self._arbiter.rules.waiting(self.state)]
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
@@ -81,108 +73,40 @@ class DeviceView:
     @property
     def uncontrolled(self) -> list[int]:
         """The jobs whose work time slices of the GPU cannot divide from that of others."""
-        return sorted(t.id for t in self._arbiter.rules.uncontrolled(self._device.uuid))
+        return sorted(t.id for t in self._arbiter.rules.uncontrolled(self.state.uuid))
 
     def _present(self) -> dict[int, Tenant]:
-        waiting = self._arbiter.rules.waiting(self._device)
-        return self._device.holders | {tenant.id: tenant for tenant in waiting}
+        waiting = self._arbiter.rules.waiting(self.state)
+        return self.state.holders | {tenant.id: tenant for tenant in waiting}
 
     # -- how it is used -----------------------------------------------------------
-
-    @property
-    def lock(self) -> str | None:
-        """The lock mode that the site forces; None: each job's own."""
-        return self._device.lock
-
-    @property
-    def quantum_ns(self) -> int | None:
-        """The quantum that the site forces; None: each job's own."""
-        return self._device.quantum_ns
-
-    @property
-    def drained(self) -> bool:
-        return self._device.drained
-
-    @property
-    def mode(self) -> str:
-        """How its tenants with lock auto use it now, in one word; `why` has the reason."""
-        return self._device.mode
-
-    @property
-    def why(self) -> str:
-        """Why it has that mode, for people."""
-        return self._device.why
 
     @property
     def too_much(self) -> tuple[int, int] | None:
         """If that is since the tenants' memory does not fit together: the bytes that they have, and
         those that there is room for."""
-        memory = self._device.residency
-        if self.drained or self.lock in ("on", "off") or memory.fits():
+        memory = self.residency
+        if self.state.drained or self.state.lock in ("on", "off") or memory.fits():
             return None
         return memory.total, memory.capacity
-
-    @property
-    def handoff_times(self) -> HandoffTimes:
-        """How long handoffs to those that hold it have taken."""
-        return self._device.handoff_times
 
     # -- its memory ---------------------------------------------------------------
 
     @property
-    def fits(self) -> bool:
-        """Whether all tenants' memory counts as fitting. It does so again only after a while."""
-        return self._device.fits
-
-    @property
-    def fits_now(self) -> bool:
-        return self._device.residency.fits()
-
-    @property
-    def room(self) -> int:
-        """Bytes of the device that all tenants together can have."""
-        return self._device.residency.room
-
-    @property
     def tenant_bytes(self) -> int:
         """Bytes that all tenants have, on the device or evicted from it."""
-        return self._device.residency.total + self._device.residency.fixed
-
-    @property
-    def resident_bytes(self) -> int:
-        return self._device.residency.resident
-
-    @property
-    def link(self) -> Speed:
-        """How fast swapped memory moves."""
-        return self._device.residency.link
-
-    @property
-    def paging(self) -> Speed:
-        """How fast managed memory moves."""
-        return self._device.residency.paging
+        return self.residency.total + self.residency.fixed
 
     def memory_of(self, job_id: int) -> TenantMemory:
-        return TenantMemory.of(self._device.residency.share(job_id))
+        return TenantMemory.of(self.residency.share(job_id))
 
     def memory(self) -> dict[int, TenantMemory]:
         """Of all tenants that have any, by job."""
-        shares = self._device.residency.shares
+        shares = self.residency.shares
         return {job: TenantMemory.of(share) for job, share in shares.items()}
-
-    def resident_of(self, job_id: int) -> int:
-        return self._device.residency.evictable(job_id)
-
-    def crowded_out(self, job_id: int) -> bool:
-        """Whether memory of others that cannot be moved leaves too little room for the job's."""
-        return self._device.residency.crowded_out(job_id)
-
-    def kept_out_by(self, job_id: int) -> dict[int, int]:
-        """The jobs that leave it too little room, with their bytes: the most first."""
-        return self._device.residency.keep_out(job_id)
 
     def leaving(self) -> Iterator[int]:
         """The jobs that have been told to evict memory and can do so now."""
-        residency = self._device.residency
+        residency = self.residency
         if residency.swappers:
             yield from (job for job in residency.shares if residency.leaving(job))

@@ -126,7 +126,7 @@ class Leases:
             memory = {job: has for job, has in device.memory().items() if job in self.tenants}
             movable = {job: has.bytes for job, has in memory.items()}
             fixed = {job: has.fixed for job, has in memory.items()}
-            found[uuid] = DeviceUse(device.room, movable, fixed)
+            found[uuid] = DeviceUse(device.residency.room, movable, fixed)
         return found
 
     def run(self, *events: arbiter.Event) -> None:

@@ -88,5 +88,5 @@ class NodeGpus:
 
     def _tell_room(self, gpu: Gpu) -> None:
         left = room(gpu, self.overheads[gpu.uuid].taken)
-        if left != self.loop.view.device(gpu.uuid).room:
+        if left != self.loop.view.device(gpu.uuid).residency.room:
             self.loop.run(RoomChanged(gpu.uuid, left))

@@ -20,9 +20,9 @@ class Mode:
 
 def of(device: DeviceView) -> Mode:
     """What the device's memory and the site allow, unless the jobs there have chosen their lock."""
-    allowed = Mode(device.mode, _with_figures(device))
+    allowed = Mode(device.state.mode, _with_figures(device))
     locks = device.locks()
-    if device.drained or device.lock is not None or not locks:
+    if device.state.drained or device.state.lock is not None or not locks:
         return allowed
     alone = device.names(job for job, lock in sorted(locks.items()) if lock == "on")
     if alone and allowed.word == SHARED:
@@ -36,9 +36,9 @@ def of(device: DeviceView) -> Mode:
 
 def _with_figures(device: DeviceView) -> str:
     if device.too_much is None:
-        return device.why
+        return device.state.why
     has, room = map(size, device.too_much)
-    return f"{device.why}: they have {has}, and the device has room for {room}"
+    return f"{device.state.why}: they have {has}, and the device has room for {room}"
 
 
 def _with_share(device: DeviceView, words: str) -> Mode:

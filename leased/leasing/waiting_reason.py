@@ -63,7 +63,7 @@ def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
-    drained = [uuid for uuid in tenant.gang if leases.view.device(uuid).drained]
+    drained = [uuid for uuid in tenant.gang if leases.view.device(uuid).state.drained]
     if not drained:
         return None
     return Reason(
@@ -77,7 +77,7 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
     """A tenant that swaps has too little room: memory of others cannot leave the device."""
     for uuid in tenant.gang:
         device = leases.view.device(uuid)
-        if not tenant.swaps or not device.crowded_out(tenant.job_id):
+        if not tenant.swaps or not device.residency.crowded_out(tenant.job_id):
             continue
         others = device.memory()
         own = others.pop(tenant.job_id)

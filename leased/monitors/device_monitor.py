@@ -103,7 +103,10 @@ class DeviceMonitor:
         return found
 
     def _all_drained(self) -> bool:
-        return all(device.drained and not device.n_holders for device in self.leases.view.devices())
+        return all(
+            device.state.drained and not device.state.holders
+            for device in self.leases.view.devices()
+        )
 
     def _close(self) -> None:
         if not self.closed:

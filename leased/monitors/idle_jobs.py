@@ -56,7 +56,9 @@ class IdleJobs:
         state = self.leases.view.tenant(tenant.job_id)
         if state.parked or state.frozen or state.waiting:
             return False
-        return any(self.leases.view.device(u).resident_of(tenant.job_id) for u in tenant.gang)
+        return any(
+            self.leases.view.device(u).residency.evictable(tenant.job_id) for u in tenant.gang
+        )
 
     def _look(self, tenant: Tenant, device_busy: bool) -> None:
         """Park the job if it has been idle for long enough.

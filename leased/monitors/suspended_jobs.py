@@ -131,8 +131,8 @@ class SuspendedJobs:
 
 def _on(device: DeviceView) -> Iterator[int]:
     """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
-    first = device.first_waiting
-    if first is not None or device.drained:
+    first = next(iter(device.queue), None)
+    if first is not None or device.state.drained:
         yield from (lease.job_id for lease in device.holders)
     if first is not None:
         yield first

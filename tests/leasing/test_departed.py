@@ -56,18 +56,18 @@ class Node:
 
     @property
     def fits(self) -> bool:
-        return self.leases.view.device(UUID).fits_now
+        return self.leases.view.device(UUID).residency.fits()
 
 
 def test_memory_of_a_killed_process_is_no_strangers() -> None:
     node = Node()
     assert node.taken == 2 * CONTEXT
-    room = node.leases.view.device(UUID).room
+    room = node.leases.view.device(UUID).residency.room
     node.leaves(1, node.processes[0])
     for _ in range(LOOKS):
         node.look()
         assert node.taken == 2 * CONTEXT
-        assert node.leases.view.device(UUID).room == room
+        assert node.leases.view.device(UUID).residency.room == room
         assert node.fits
     del node.shown[11]
     node.look()
