@@ -102,8 +102,7 @@ struct lane {
 	unsigned long moving;            /* segments with `moving` */
 	struct slab *slabs;
 
-	/* -- of the client thread; a thread whose context ends reads the mode and counts bytes --
-	 */
+	/* -- of the client thread; one whose context ends reads the mode and counts bytes -- */
 
 	_Atomic(enum lane_mode) mode;
 	atomic_bool restore_failed; /* evicted memory cannot be restored */
@@ -144,7 +143,7 @@ void lane_set_up(struct lane *lane, CUdevice device, bool usable, bool exportabl
 bool swap_used(void);                   /* has the process ever had a block? */
 uint64_t lane_bytes(struct lane *lane); /* of all blocks */
 bool lane_misses(struct lane *lane);    /* is a segment not resident? */
-/* What struct memory_kind promises of its members with these names. */
+/* What struct memory_kind promises of `report` and `explain`, but for `clean`. */
 void lane_report(CUdevice device, struct gl_device *out);
 void lane_explain(CUdevice device, struct gl_details *out);
 
