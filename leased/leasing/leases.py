@@ -94,8 +94,9 @@ class Leases:
         self.stuck.later = later
 
     def use_limits(self, settings: Config) -> None:
-        """What users see, and which memory is copied, from now on."""
+        """What users see, which memory is copied, and how time is divided, from now on."""
         self.names_jobs = settings.holder_shown != "nothing"
+        self.slices.configure(settings.online_slowdown, settings.classes.controller)
         self.tenants.cleans = settings.swap_clean
 
     def keep_copies(self, memory: NodeMemory, full: Callable[[], str]) -> None:
@@ -137,6 +138,5 @@ class Leases:
         """Take the site's settings, also later ones."""
         self.grants.in_flight_ns = settings.in_flight_ns
         self.use_limits(settings)
-        self.slices.configure(settings.online_slowdown, settings.classes.controller)
         self.run(DrainLimitSet(settings.drain_ns))
         self.recorder.configure(settings.record, settings.record_most)

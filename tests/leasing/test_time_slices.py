@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from _gpulease import ffi, lib
 
+from leased.config.config import ClassesConfig, Config
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -231,3 +232,10 @@ def test_many_looks_send_next_to_nothing() -> None:
         parts = [20 + (step * 7 + n * 3) % 5 for n in range(4)]
         node.look(1, *((one[0], part) for one, part in zip(processes, parts, strict=True)))
     assert max(len(process.take()) for process in told) <= 6
+
+
+def test_what_the_site_allows_counts_from_the_start() -> None:
+    """The daemon calls this as it starts, and a reload calls it again."""
+    node = Node()
+    node.leases.use_limits(Config(online_slowdown=0.2, classes=ClassesConfig(controller="pid")))
+    assert (node.slices.slowdown, node.slices.by) == (0.2, "pid")
