@@ -44,7 +44,7 @@ class KnownProfiles:
     def _ask(self) -> None:
         found = ask(self.env)
         if found is None:
-            log.warning("sacct does not say what jobs did before: offline jobs are not matched")
+            log.warning("sacct fails: offline jobs are matched by what is known already")
         else:
             self.found = found
 

@@ -18,7 +18,7 @@ from leased.slurm.usage_record import Damaged, Run
 
 SINCE = "now-7days"
 PATIENCE_S = 300.0
-OUTPUT_MOST = 1 << 28  # bytes
+OUTPUT_MOST = 1 << 26  # bytes
 SHORTEST_S = 10.0  # of a run that says something
 ALONE = 0.1  # of its time, the most that a run beside others, or that waited, counts as alone
 COLUMNS = ("UID", "JobName", "SystemComment")

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.bench.fleet.systems import BestFit, Exclusive, Matched, TimeSharing
 from tests.bench.fleet.tasks import MEMORY, Day, make
 from tests.bench.fleet.trace import Trace
 
-LOAD = 1.2
+LOAD = 2.5
 PAPER = {
     "utilisation": [0.26, 0.76],
     "jct_times_better": [1.1, 2.24],
@@ -61,10 +61,12 @@ def figures(outcome: Outcome) -> dict[str, Any]:
 SYSTEMS = ("exclusive", "time_sharing", "ours", "without_predictor")
 
 
-def measure(trace: Trace, day: Day, speeds: Speeds) -> tuple[dict[str, Any], dict[str, Outcome]]:
+def measure(
+    trace: Trace, day: Day, speeds: Speeds, systems: Sequence[str] = SYSTEMS
+) -> tuple[dict[str, Any], dict[str, Outcome]]:
     found: dict[str, Any] = {}
     outcomes = {}
-    for name in SYSTEMS:
+    for name in systems:
         began = time.perf_counter()
         one = Simulation(day, trace.days, speeds, system(name, trace, speeds), sum(trace.nodes))
         outcomes[name] = one.run()
@@ -92,6 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--load", type=float, default=LOAD, help=f"see tasks.py; {LOAD}")
     parser.add_argument("--times", type=int, default=1, help="a fleet so many times as large")
+    parser.add_argument("--only", choices=SYSTEMS, help="one system")
     parser.add_argument("--name", default="fleet", help="of what is written")
     chosen = parser.parse_args()
     if not os.environ.get("DATA"):
@@ -106,9 +109,9 @@ def main() -> int:
         f"{len(trace.nodes)} nodes, {sum(trace.nodes)} GPUs, {len(day.online)} online tasks, "
         f"{len(day.offline)} submissions of offline ones; pairs measured on {shipped['device']}"
     )
-    found, outcomes = measure(trace, day, speeds)
+    found, outcomes = measure(trace, day, speeds, [chosen.only] if chosen.only else SYSTEMS)
     found |= {
-        "compared": compared(found),
+        "compared": {} if chosen.only else compared(found),
         "paper": PAPER,
         "pairs_measured_on": shipped["device"],
         "emulated": shipped["emulated"],

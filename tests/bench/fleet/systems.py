@@ -8,7 +8,8 @@
   of memory. It is offered the most memory that the online tasks have in the day.
 - Matched: as BestFit, but which of the tasks that have waited longest goes to which of the free
   GPUs is matched by the predictor. It knows of an online task its program and its mean load and
-  most memory of the day, as if yesterday had been the same.
+  most memory of the day, as if yesterday had been the same. As many are matched at once as in a
+  turn of gpu-lease-placer, of which there are several in a minute.
 
 Tasks that wait are looked at once in a step, in the order in which they came.
 """
@@ -26,6 +27,7 @@ from leased.matching.model import Model
 from leased.matching.profile import Profile
 from leased.placement import kubeshare
 from leased.placement.api import Device, Placed, Request
+from leased.placer.pairing import JOBS, PLACES
 from tests.bench.fleet.places import Places
 from tests.bench.fleet.tasks import Offline, Online
 from tests.bench.fleet.trace import Floats, Ints
@@ -160,17 +162,18 @@ class Matched(BestFit):
         self.worths: dict[tuple[str, int], Floats] = {}
 
     def start(self, waiting: Sequence[int], tasks: Sequence[Offline]) -> Iterator[Start]:
-        free = self.free()
-        first = waiting[: len(free)]
-        if not first:
-            return
-        idle = len([gpu for gpu in free if gpu not in self.online])
-        free = free[: min(idle, len(first))] + free[idle:]
-        kinds = self._kinds()[free]
-        rows = [self._row(tasks[who].program, tasks[who].memory)[kinds] for who in first]
-        for row, column in match(cast(Any, rows)).items():
-            self.taken.add(free[column])
-            yield first[row], free[column]
+        free = self.free() if waiting else []
+        waiting = waiting[: len(free)]
+        for at in range(0, len(waiting), JOBS):
+            some = waiting[at : at + JOBS]
+            idle = sum(gpu not in self.online for gpu in free)
+            places = [*free[: min(idle, len(some))], *free[idle:]][:PLACES]
+            kinds = self._kinds()[places]
+            rows = [self._row(tasks[who].program, tasks[who].memory)[kinds] for who in some]
+            for row, column in match(cast(Any, rows)).items():
+                self.taken.add(places[column])
+                yield some[row], places[column]
+            free = [gpu for gpu in free if gpu not in self.taken]
 
     def _kinds(self) -> Ints:
         if not len(self.kind_of):
