@@ -201,7 +201,7 @@ def test_the_predictor_gives_the_busy_gpu_to_whom_it_hurts_less() -> None:
     matched = Matched((1, 1), MEMORY, model, dict(SPEEDS.profiles))
     whole = SPEEDS.profiles[SERVER]
     matched.online = {0: whole, 1: SPEEDS.profiles["serve_decode"]}
-    tasks = (training(), Offline(1.0, 0.0, 60.0, 0, "train_loader"))
+    tasks = (training(), Offline(1.0, 0.0, 60.0, 0, "train_small"))
     found = dict(matched.start([0, 1], tasks))
     rows = [matched._row(task.program, task.memory) for task in tasks]  # noqa: SLF001
     got = sum(rows[who][gpu] for who, gpu in found.items())
