@@ -39,6 +39,9 @@ const char *channels_reason(void);
 
 /* The slice of each compute group on that GPU, also of later ones; 0: as the library made it. */
 void channels_set_slice(const uint8_t uuid[16], uint64_t us);
+/* So many of the process's groups on that GPU have work: each has a part of the slice, so that the
+ * process has it once. */
+void channels_divide_slice(const uint8_t uuid[16], unsigned int groups);
 /* The part of the time in which they may run, per mille; from 1000 on: always. */
 void channels_set_duty(const uint8_t uuid[16], unsigned int permille);
 

@@ -30,6 +30,7 @@
 #define FAILED 1             /* a stop that has ended by itself */
 #define LEAST_DUTY 100       /* per mille, while no daemon is there that could end it */
 #define KEPT_NS (30000 * MS) /* how long what a daemon wanted is kept without it */
+#define SHORTEST_US 50       /* no slice becomes shorter by being divided */
 #define HANGS_NS (100 * MS)  /* a call that takes longer may never return */
 
 /* -- what is wanted: changed with LOCK_CHANNELS held -------------------------------------- */
@@ -37,8 +38,9 @@
 static struct gpu {
 	uint8_t uuid[GPU_UUID_BYTES];
 	bool used;
-	uint64_t slice_us; /* 0: as made */
-	unsigned int duty; /* per mille */
+	uint64_t slice_us;  /* 0: as made */
+	unsigned int parts; /* of the slice: groups that have work; 0 as 1 */
+	unsigned int duty;  /* per mille */
 } gpus[MOST_GPUS];
 static uint64_t forget_at; /* when all of that is forgotten, in ns; 0: the daemon is there */
 static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
@@ -347,6 +349,17 @@ static bool change_all(void)
 	return !change.unknown;
 }
 
+static uint64_t slice_of(const struct gpu *gpu, const struct group *group)
+{
+	uint64_t whole = gpu ? gpu->slice_us : 0, part, least;
+
+	if (!whole)
+		return group->made_us;
+	part = whole / (gpu->parts ? gpu->parts : 1);
+	least = whole < SHORTEST_US ? whole : SHORTEST_US;
+	return part > least ? part : least;
+}
+
 /* Sets the slice of one group that has another one than is wanted. Returns false if there is none,
  * or if that has failed. */
 static bool set_slice(void)
@@ -362,7 +375,7 @@ static bool set_slice(void)
 
 		if (group->engine != RM_ENGINE_COMPUTE || !group->made_us)
 			continue;
-		us = gpu && gpu->slice_us ? gpu->slice_us : group->made_us;
+		us = slice_of(gpu, group);
 		if (us != group->slice_us)
 			of = *group;
 	}
@@ -517,6 +530,18 @@ void channels_set_slice(const uint8_t uuid[GPU_UUID_BYTES], uint64_t us)
 	if (gpu)
 		gpu->slice_us = us;
 	forget_at = 0;
+	groups_give();
+	ask();
+}
+
+void channels_divide_slice(const uint8_t uuid[GPU_UUID_BYTES], unsigned int groups)
+{
+	struct gpu *gpu;
+
+	groups_take();
+	gpu = gpu_place(uuid);
+	if (gpu)
+		gpu->parts = groups;
 	groups_give();
 	ask();
 }

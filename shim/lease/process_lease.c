@@ -6,6 +6,7 @@
 #include "gate/gate.h"
 #include "gate/quiet.h"
 #include "gate/waiting.h"
+#include "lease/busy_groups.h"
 #include "lease/link.h"
 #include "lease/port.h"
 #include "lease/signals.h"
@@ -35,9 +36,17 @@ static const struct lease_gate gate = {
     .calls = gate_calls,
 };
 
+static bool idle(void)
+{
+	bool none = poll_idle();
+
+	busy_groups_note();
+	return none;
+}
+
 static const struct lease_work work = {
     .drained = poll_drained,
-    .idle = poll_idle,
+    .idle = idle,
     .some_idle = contexts_some_idle,
 };
 

@@ -46,6 +46,22 @@ bool contexts_exist(void)
 	return atomic_load(&n_contexts) > 0; /* without the lock, since in_child() calls it too */
 }
 
+bool contexts_several(void)
+{
+	return atomic_load(&n_contexts) > 1;
+}
+
+unsigned int contexts_busy_on(CUdevice device)
+{
+	unsigned int n = 0;
+
+	lock_take(&lock);
+	for (int i = 0; i < n_contexts; i++)
+		n += contexts[i].device == device && atomic_load(&busy_contexts[i]);
+	lock_give(&lock);
+	return n;
+}
+
 bool context_busy(CUcontext context)
 {
 	for (int i = 0; i < MAX_CONTEXTS; i++)

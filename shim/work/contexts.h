@@ -15,6 +15,10 @@ void context_add(CUcontext context, CUdevice device);
 bool contexts_exist(void);
 /* Is this a forked child whose parent had contexts? Then the driver itself refuses its calls. */
 bool contexts_lost_in_fork(void);
+/* How many contexts of the device were busy at the last contexts_poll()? */
+unsigned int contexts_busy_on(CUdevice device);
+/* Has the process more than one? */
+bool contexts_several(void);
 /* Was the context busy at the last contexts_poll()? */
 bool context_busy(CUcontext context);
 /* Did the last contexts_poll() find a context that was not busy? Also true while a capture exists,

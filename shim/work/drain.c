@@ -75,7 +75,7 @@ static bool poll_without_waiting(CUcontext context, struct waypoint *waypoint)
 
 bool poll_idle(void)
 {
-	return contexts_poll(poll_without_waiting, false);
+	return contexts_poll(poll_without_waiting, contexts_several());
 }
 
 bool poll_drained(void)

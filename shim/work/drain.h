@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* Has all work finished that was submitted before this call? Never waits: false if a driver could
- * tell only by waiting. */
+ * tell only by waiting. Afterwards contexts_busy_on() tells of each device. */
 bool poll_idle(void);
 /* The same, but with an older driver it waits until the work has finished. Afterwards
  * context_busy() tells which contexts are busy. */

@@ -11,7 +11,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.wire import daemon_messages
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
@@ -268,6 +268,47 @@ def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
     client.grant()
     tell(job)
     assert line(job) == "right"
+    finish(job)
+
+
+def test_several_contexts_have_one_slice_together(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """It is divided among those that have work. One that has none keeps nothing of it."""
+    job = program(
+        """
+second = ok(d.cuCtxCreate(None, 0, 0)); idle = ok(d.cuCtxCreate(None, 0, 0))
+ok(d.cuCtxSetCurrent(second))
+module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\\0"))
+spins = {second: ok(d.cuModuleGetFunction(module, b"spin")), ctx: kernel["spin"]}
+def work(contexts, ends):
+    while not ends.is_set():
+        for c in contexts:
+            ok(d.cuCtxSetCurrent(c)); kernel["spin"] = spins[c]
+            for _ in range(4): ok(spin(5_000_000))
+        for c in contexts: ok(d.cuCtxSetCurrent(c)); ok(d.cuCtxSynchronize())
+import threading
+for contexts in ([ctx, second], [ctx]):
+    ends = threading.Event(); thread = threading.Thread(target=work, args=(contexts, ends))
+    thread.start(); say("works"); wait(); ends.set(); thread.join()
+""".replace("KERNELS", f"__import__('pathlib').Path({str(KERNELS)!r})")
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "works"
+    controlled(client)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 4000))
+    for together in (2000, 4000):
+        wait_until(
+            "a part of the slice",
+            lambda us=together: (
+                client.calls()
+                and (  # type: ignore[misc]
+                    slices(emulated_gpu) == [us] * 3
+                )
+            ),
+            timeout=60,
+        )
+        tell(job)
     finish(job)
 
 
