@@ -140,7 +140,7 @@ static void send_restored(struct lease *lease)
 	lease->port->send(&restored, sizeof(restored));
 }
 
-/* The rest is restored while it runs: no event would tell otherwise when that has ended. */
+/* The rest is restored while it runs. */
 static void resume_if_possible(struct lease *lease)
 {
 	if (lease->stop != LEASE_STOPPED || !lease->port->mover->needed_is_here())

@@ -3,7 +3,6 @@
  * At a grant it is prefetched in bulk (migration.c), which is several times as fast.
  */
 #include "base/wire.h"
-#include "channels/channels.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "memory/migration.h"
@@ -60,12 +59,8 @@ static void refill(const struct gl_grant *grant)
 	}
 }
 
-/* While work is stopped in mid-kernel no event tells when memory has arrived. It leaves as others
- * need the room. */
 static void evict_all(void)
 {
-	if (channels_stop_phase() != STOP_NONE)
-		return;
 	pause_ns = PAUSE_NS;
 	for (int d = 0; d < MAX_DEVICES; d++)
 		if (memory_counted(MEMORY_managed, d))

@@ -1,7 +1,9 @@
 /* migration.c: managed memory is prefetched in bulk, to its device or to the host.
  *
- * We use a stream of our own, so that neither captures nor the program's streams are concerned, and
- * prefetch in slices, so that the client thread never waits longer than it takes to submit one.
+ * We use streams of our own, so that neither captures nor the program's streams are concerned, and
+ * prefetch in slices, so that the client thread never waits longer than it takes to submit one. A
+ * batch has ended when its stream is empty: an event would come in a channel, which may be stopped
+ * in mid-kernel.
  */
 #include "memory/migration.h"
 
@@ -30,9 +32,8 @@ struct migration {
 	atomic_bool again;          /* it has to begin from the first span */
 	atomic_bool stopped;        /* it begins no more batches */
 	atomic_bool out;            /* to the host */
-	_Atomic(CUcontext) context; /* of the stream and the events */
-	CUstream stream;
-	CUevent events[IN_FLIGHT];
+	_Atomic(CUcontext) context; /* of the streams */
+	CUstream streams[IN_FLIGHT];
 	unsigned int first, n_in_flight; /* batches */
 	struct memory_span *spans;
 	size_t n, next; /* spans in total, and the number of the next one */
@@ -47,8 +48,14 @@ static uint64_t restored; /* migrations_restored() */
 
 /* -- a step; the client thread calls these within contexts_with() ------------------------- */
 
+static CUstream next_stream(const struct migration *m)
+{
+	return m->streams[(m->first + m->n_in_flight) % IN_FLIGHT];
+}
+
 static void prefetch(const struct migration *m, CUdeviceptr base, size_t size)
 {
+	CUstream stream = next_stream(m);
 	bool out = atomic_load(&m->out);
 	CUmemLocation location = {.type =
 	                              out ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
@@ -56,9 +63,9 @@ static void prefetch(const struct migration *m, CUdeviceptr base, size_t size)
 
 	/* If the program has freed the memory meanwhile this call fails, and nothing else. */
 	if (REAL(cuMemPrefetchAsync_v2))
-		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, m->stream);
+		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, stream);
 	else if (REAL(cuMemPrefetchAsync))
-		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : m->device, m->stream);
+		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : m->device, stream);
 }
 
 static bool more(const struct migration *m)
@@ -89,21 +96,15 @@ static void submit_batch(struct migration *m)
 
 	for (int i = 0; i < CALLS && left && more(m); i++)
 		left -= prefetch_part(m, left);
-	/* Without an event we could not know when the batch has ended. */
-	if (REAL(cuEventRecord)(m->events[(m->first + m->n_in_flight) % IN_FLIGHT], m->stream))
-		atomic_store(&m->stopped, true);
-	else
-		m->n_in_flight++;
+	m->n_in_flight++;
 	m->submitted = true;
 }
 
 static void end(struct migration *m)
 {
 	for (int i = 0; i < IN_FLIGHT; i++)
-		if (m->events[i])
-			REAL(cuEventDestroy_v2)(m->events[i]);
-	if (m->stream)
-		REAL(cuStreamDestroy_v2)(m->stream);
+		if (m->streams[i])
+			REAL(cuStreamDestroy_v2)(m->streams[i]);
 	free(m->spans);
 	*m = (struct migration){.device = m->device};
 }
@@ -113,12 +114,12 @@ static bool begin(struct migration *m, CUcontext context)
 	const uint8_t *uuid = device_uuid(m->device);
 	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
 
-	if (limit == NO_LIMIT || REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING))
+	if (limit == NO_LIMIT)
 		return false;
-	m->context = context;
 	for (int i = 0; i < IN_FLIGHT; i++)
-		if (REAL(cuEventCreate)(&m->events[i], CU_EVENT_DISABLE_TIMING))
+		if (REAL(cuStreamCreate)(&m->streams[i], CU_STREAM_NON_BLOCKING))
 			return false;
+	m->context = context;
 	m->slice = SLICE < limit / PARTS ? SLICE : limit / PARTS;
 	m->slice = m->slice < SMALLEST_SLICE ? SMALLEST_SLICE : m->slice;
 	return true;
@@ -143,7 +144,8 @@ static void step_in(CUcontext context, void *argument)
 	}
 	if (atomic_exchange(&m->again, false))
 		list(m);
-	while (m->n_in_flight && REAL(cuEventQuery)(m->events[m->first]) != CUDA_ERROR_NOT_READY) {
+	while (m->n_in_flight &&
+	       REAL(cuStreamQuery)(m->streams[m->first]) != CUDA_ERROR_NOT_READY) {
 		m->first = (m->first + 1) % IN_FLIGHT;
 		m->n_in_flight--;
 	}
@@ -158,7 +160,8 @@ static void end_in(CUcontext context)
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		if (migrations[d].context != context)
 			continue;
-		REAL(cuStreamSynchronize)(migrations[d].stream);
+		for (int i = 0; i < IN_FLIGHT; i++)
+			REAL(cuStreamSynchronize)(migrations[d].streams[i]);
 		end(&migrations[d]);
 	}
 }

@@ -121,6 +121,8 @@ class Tormentor:
             part = self.chance.choice([1.0, self.chance.random()])
             client.evict({uuid: int(n * part) for uuid, n in had.items()})
             self.counts.moved += sum(had[uuid] - client.resident(uuid) for uuid in self.uuids)
+        elif not self.swaps and self.chance.random() < 0.3:
+            client.send(daemon_messages.LEAVE)  # managed memory goes to the host
         time.sleep(self.chance.uniform(*AWAY_S))
         client.grant(dict.fromkeys(self.uuids, GIB) if not self.swaps else None)
 

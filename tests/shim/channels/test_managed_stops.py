@@ -10,7 +10,8 @@ import pytest
 from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.test_odd_stops import ENDS, WRITES
-from tests.shim.channels.test_stops import controlled
+from tests.shim.channels.test_stops import compute_groups, controlled
+from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import Process, line, tell
@@ -77,13 +78,15 @@ def test_what_its_neighbour_displaces_meanwhile_comes_back(
     finish(other)
 
 
-def test_it_is_not_moved_out_while_it_is_stopped(
-    program: Program, daemon: FakeDaemon, uuid: str
+def test_all_of_it_leaves_while_it_is_stopped(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
-    """As of a job that is suspended: no event would tell when that has ended."""
+    """As of a job that is suspended."""
     job, client = stopped(program, daemon)
+    free = swap.free_bytes(emulated_gpu)
     client.send(daemon_messages.LEAVE)
-    client.calls()
+    wait_until("room", lambda: swap.free_bytes(emulated_gpu) >= free + 98 * MIB, timeout=60)
+    assert all(group["stopped"] for group in compute_groups(emulated_gpu))
     client.grant({uuid: 100 * MIB})
     tell(job)
     assert line(job) == "right"

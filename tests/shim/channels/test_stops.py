@@ -298,16 +298,12 @@ for contexts in ([ctx, second], [ctx]):
     controlled(client)
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 4000))
     for together in (2000, 4000):
-        wait_until(
-            "a part of the slice",
-            lambda us=together: (
-                client.calls()
-                and (  # type: ignore[misc]
-                    slices(emulated_gpu) == [us] * 3
-                )
-            ),
-            timeout=60,
-        )
+
+        def has_a_part(us: int = together) -> bool:
+            client.calls()  # a daemon asks again and again
+            return slices(emulated_gpu) == [us] * 3
+
+        wait_until("a part of the slice", has_a_part, timeout=60)
         tell(job)
     finish(job)
 
