@@ -10,7 +10,7 @@ import pytest
 from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.test_odd_stops import ENDS, WRITES
-from tests.shim.channels.test_stops import compute_groups, controlled
+from tests.shim.channels.test_stops import SHORT_NS, compute_groups, controlled
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
@@ -130,3 +130,29 @@ def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uu
         assert line(job).startswith("right")
         client.revoke()
         finish(job)
+
+
+def test_a_holder_runs_at_full_speed_until_its_handoff(
+    program: Program, daemon: FakeDaemon
+) -> None:
+    """While another job waits it submits as much ahead as it wants: all of that can be stopped."""
+    job = program(
+        f"""
+stream = ok(d.cuStreamCreate(1)); spin(1); ok(d.cuCtxSynchronize()); say("ready"); wait()
+for ns in ({SHORT_NS}, *[1000] * 100): ok(spin(ns, stream))
+say(d.cuStreamQuery(stream)[0].name); wait(); ok(d.cuStreamSynchronize(stream)); say("right")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    controlled(client)
+    daemon.auto = False
+    client.send(daemon_messages.contended(client.epoch, 10**10, 10**6))
+    client.calls()
+    tell(job)
+    assert line(job) == "CUDA_ERROR_NOT_READY"
+    assert client.revoke().stopped
+    client.grant()
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
