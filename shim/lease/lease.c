@@ -122,6 +122,7 @@ static void give_back(struct lease *lease)
 
 void lease_give_up(struct lease *lease)
 {
+	lease->alone_since = 0; /* there may be a daemon */
 	if (lease->phase == LEASE_OPEN || lease->phase == LEASE_RESTORING)
 		give_back(lease);
 }

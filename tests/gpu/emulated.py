@@ -8,13 +8,29 @@ many.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import BUILD, EmulatedGpu
+from tests.gpu.build import ROOT, SOURCES
+
+
+def build(directory: Path, name: str) -> bool:
+    """Build a program of the driver alone into a directory for GPU_PROGRAMS. False: there is no
+    compiler."""
+    if shutil.which("g++") is None:
+        return False
+    options = json.loads((ROOT / "build/meson/meson-info/intro-buildoptions.json").read_text())
+    [include] = [one["value"] for one in options if one["name"] == "driver_include"]
+    command = ["g++", "-O2", "-std=c++17", "-pthread", "-isystem", include, "-x", "c++"]
+    command += [str(SOURCES / f"{name}.cu"), "-x", "none", str(BUILD / "libcuda.so.1")]
+    subprocess.run([*command, "-o", str(directory / name)], check=True)
+    return True
 
 
 def main() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.emugpu.server import BUILD
-from tests.gpu.build import ROOT, SOURCES
+from tests.gpu import emulated
+from tests.gpu.build import ROOT
 from tests.gpu.check_pairs import Pair, chosen_names, judged
-
-DRIVER = BUILD / "libcuda.so.1"
 
 
 def felt(p99_ms: float, wrong: int = 0) -> dict[str, Any]:
@@ -54,14 +51,9 @@ def test_groups_of_checks_have_each_pair_once() -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the program is that the check runs: of the driver alone, so any compiler makes it."""
-    if shutil.which("g++") is None:
-        pytest.skip("no compiler of C++")
     directory = tmp_path_factory.mktemp("programs")
-    options = json.loads((ROOT / "build/meson/meson-info/intro-buildoptions.json").read_text())
-    [include] = [one["value"] for one in options if one["name"] == "driver_include"]
-    command = ["g++", "-O2", "-std=c++17", "-pthread", "-isystem", include, "-x", "c++"]
-    command += [str(SOURCES / "shares.cu"), "-x", "none", str(DRIVER)]
-    subprocess.run([*command, "-o", str(directory / "shares")], check=True)
+    if not emulated.build(directory, "shares"):
+        pytest.skip("no compiler of C++")
     return directory
 
 

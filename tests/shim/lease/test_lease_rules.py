@@ -539,6 +539,13 @@ def test_stopped_work_goes_on_without_a_daemon_unless_its_memory_is_away(
     assert goes_on_alone(process) == goes_on
 
 
+def test_work_stays_stopped_where_a_daemon_may_be_that_is_not_heard() -> None:
+    process = stopped()
+    process.do(lib.lease_forget_daemon)
+    process.do(lib.lease_give_up)
+    assert not process.run(10 * ALONE_S * S, lambda: not process.still)
+
+
 def test_what_went_on_alone_is_stopped_before_a_new_daemon_hears_of_it() -> None:
     process = stopped()
     assert goes_on_alone(process)
