@@ -51,6 +51,10 @@ class DeviceView:
         """The jobs that wait for it, first come first."""
         return [tenant.id for tenant in self._arbiter.rules.waiting(self.state)]
 
+    @property
+    def first_waiting(self) -> int | None:
+        return self._arbiter.rules.first_to_come(self.state)
+
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
         return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in self._present().items()}

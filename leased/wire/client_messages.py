@@ -15,7 +15,7 @@ from _gpulease import ffi, lib
 
 from leased.wire.device_bytes import DeviceBytes, uuid_text
 from leased.wire.header import WireError, check_header
-from leased.wire.table import MESSAGES
+from leased.wire.table import MESSAGES, POINTERS
 
 # The fields of gl_details: reasons why memory is fixed.
 FIXED = ("shared", "unhosted", "mapped", "other")
@@ -250,4 +250,4 @@ def parse(data: bytes) -> Message | None:
     row = MESSAGES[kind]
     if len(data) != row.size:
         raise WireError(f"{row.body} has {len(data)} bytes")
-    return READERS[kind](ffi.from_buffer(f"struct {row.body} *", data))
+    return READERS[kind](ffi.from_buffer(POINTERS[kind], data))

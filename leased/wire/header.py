@@ -7,11 +7,13 @@ from typing import Any
 
 from _gpulease import ffi, lib
 
-from leased.wire.table import MESSAGES
+from leased.wire.table import MESSAGES, POINTERS
 
 MAX_MESSAGE: int = lib.GL_MAX_MESSAGE
 VERSION: int = lib.GL_VERSION
 OLDEST_VERSION: int = lib.GL_OLDEST_VERSION
+SIZE = ffi.sizeof("struct gl_header")
+_POINTER = ffi.typeof("struct gl_header *")
 VERSION_AT = slice(4, 6)  # bytes of the header, in every version
 
 
@@ -37,9 +39,9 @@ class WrongVersion(WireError):
 
 def check_header(data: bytes) -> int:
     """The type of a message whose header is sound; WireError otherwise."""
-    if len(data) < ffi.sizeof("struct gl_header"):
+    if len(data) < SIZE:
         raise WireError(f"a message of {len(data)} bytes")
-    header = ffi.from_buffer("struct gl_header *", data)
+    header = ffi.from_buffer(_POINTER, data)
     if header.magic != lib.GL_MAGIC or header.length != len(data):
         raise WireError("no header of ours")
     if not OLDEST_VERSION <= header.version <= VERSION:
@@ -63,7 +65,7 @@ def in_version(data: bytes, version: int) -> bytes:
 def new(kind: int) -> Any:
     """A C struct for a message of this type: its header is filled, all else is zero."""
     row = MESSAGES[kind]
-    message = ffi.new(f"struct {row.body} *")
+    message = ffi.new(POINTERS[kind])
     header = message if row.body == "gl_header" else message.header
     header.magic, header.version = lib.GL_MAGIC, VERSION
     header.type, header.length = kind, row.size
