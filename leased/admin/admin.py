@@ -76,6 +76,7 @@ class Admin:
         self.registration = Registration(
             *(self.leases, self.store, jobs.stepds, jobs.cluster, gangs),
             *(lambda: self.config, self.settings.limits, job_ended),
+            refuses_offline=seen.health.refusal if seen.health else lambda _: None,
         )
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)
         # By name: who may ask, the fields, who answers.

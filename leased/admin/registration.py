@@ -49,7 +49,8 @@ def _check_user(tenant: Tenant, request: Request) -> None:
 
 @dataclass
 class Registration:
-    """config, limits: those in force. job_ended: called with a job that is over."""
+    """config, limits: those in force. job_ended: called with a job that is over. refuses_offline:
+    why no new offline job may begin on a device; None: one may."""
 
     leases: Leases
     store: Store
@@ -59,6 +60,7 @@ class Registration:
     config: Callable[[], Config]
     limits: Callable[[], UserLimits]
     job_ended: Callable[[int], None]
+    refuses_offline: Callable[[str], str | None] = lambda _: None
 
     def register(self, request: Request, peer: Peer) -> Admitted:
         """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
@@ -150,6 +152,7 @@ class Registration:
         said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
+        self._check_health(tenant, gang)
         refusal = self.leases.tenants.refusal(tenant)
         if refusal is not None:
             raise Refused(refusal)
@@ -168,6 +171,16 @@ class Registration:
         if note:
             admitted["note"] = note
         return admitted
+
+    def _check_health(self, tenant: Tenant, gang: list[Gpu]) -> None:
+        """Refused: one of the GPUs is not well enough for an offline job."""
+        for gpu in gang if tenant.given.job_class == options.OFFLINE else []:
+            why = self.refuses_offline(gpu.uuid)
+            if why is not None:
+                raise Refused(
+                    f"GPU {gpu.index} takes no new offline jobs: it is {why}",
+                    "submit the job again later, or for another node",
+                )
 
     def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
         """The new tenant. memory:auto becomes swap where its memory can be swapped."""

@@ -26,6 +26,7 @@ from leased.leasing.device_totals import ADDED
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.memory.speed import GIB
+from leased.monitors.class_health import ClassHealth
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.clusters import Cluster
@@ -41,12 +42,14 @@ PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the d
 @dataclass(frozen=True)
 class Seen:
     """What others have seen that status shows. devices: what NVML says of them; ahead: host memory
-    that is made before it is needed; None: nobody looks."""
+    that is made before it is needed; health: how well each device is for offline jobs; None: nobody
+    looks."""
 
     strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
     usage_waiting: Callable[[], answers.UsageWaiting] = lambda: {"runs": 0, "first": []}
     devices: DeviceMonitor | None = None
     ahead: CopiesAhead | None = None
+    health: ClassHealth | None = None
 
 
 NOTHING_SEEN = Seen()
@@ -146,6 +149,7 @@ class Status:
             "policy": self.leases.view.policy_of(gpu.uuid),
             "requested": self.leases.view.requested(gpu.uuid),
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
+            "offline_health": self._health(gpu.uuid),
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,
@@ -160,6 +164,10 @@ class Status:
                 "sum_s": device.state.handoff_times.sum_ns / 1e9,
             },
         }
+
+    def _health(self, uuid: str) -> answers.Health | None:
+        found = self.seen.health.states.get(uuid) if self.seen.health else None
+        return {"state": found.state.value, "why": found.why or None} if found else None
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> answers.Tenant:
         job = tenant.job_id

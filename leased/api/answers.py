@@ -110,6 +110,14 @@ class HandoffTimes(TypedDict):
     sum_s: float
 
 
+class Health(TypedDict):
+    """How well a GPU is for offline jobs: init, healthy, unhealthy, overlimit or disabled; and
+    why."""
+
+    state: str
+    why: str | None
+
+
 class Device(TypedDict):
     """One GPU. index: Slurm's; number: NVML's. total: what all jobs together have had of it since
     the daemon began. Older daemons do not say number, total and handoff_times."""
@@ -133,6 +141,7 @@ class Device(TypedDict):
     policy: str
     requested: NotRequired[float]  # the part of its time that jobs request together
     online_slowdown: NotRequired[float | None]  # as measured of online jobs; None: not known
+    offline_health: NotRequired[Health | None]  # None: not looked at yet
     mode: str
     why: str
     fault: str | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from leased.api.answers import Status
 
+NOT_WELL = ("unhealthy", "overlimit")
+
 
 def lines(answer: Status) -> list[str]:
     """For each GPU its online and offline jobs, and by how much the first are slowed down."""
@@ -20,7 +22,16 @@ def lines(answer: Status) -> list[str]:
             words.append(f"online work takes {max(0.0, slowdown):.1%} longer than alone")
         if words:
             found.append(f"GPU {device['index']}: {', '.join(words)}")
-    return found
+    return found + not_well(answer)
+
+
+def not_well(answer: Status) -> list[str]:
+    """The GPUs that are not well for offline jobs, and why."""
+    return [
+        f"GPU {device['index']} is {health['state']} for offline jobs: {health['why']}"
+        for device in answer["devices"]
+        if (health := device.get("offline_health")) and health["state"] in NOT_WELL
+    ]
 
 
 def option(job_class: str | None) -> str:

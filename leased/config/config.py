@@ -48,6 +48,8 @@ class ClassesConfig:
     may_online: JobSet = keys.default("classes.may_online")
     online_memory: str = keys.default("classes.online_memory")
     controller: str = keys.default("classes.controller")
+    unhealthy: str = keys.default("classes.unhealthy")
+    requeues: int = keys.default("classes.requeues")
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,19 @@ KEYS = (
         'How the time of offline jobs is cut: "feedback" by how long the work of online jobs '
         'takes, "pid" by the GPU\'s load, "slices" not at all.',
     ),
+    key(
+        "classes.unhealthy",
+        kinds.word(kinds.UNHEALTHY),
+        "log",
+        'What follows where a GPU is not well for offline jobs (docs/classes.md): "log" it, '
+        '"refuse" new ones, or also "evict" those that are there when it is over its limits.',
+    ),
+    key(
+        "classes.requeues",
+        kinds.WAITING,
+        3,
+        "A job that has begun anew so often is not evicted.",
+    ),
     key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
     key(
         "device.reserve",

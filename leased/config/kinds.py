@@ -16,6 +16,7 @@ NEVER = "never"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
 SWAP_FULL = REQUEST_FULL = ("refuse", "wait")
+UNHEALTHY = ("log", "refuse", "evict")
 CONTROLLERS = ("feedback", "pid", "slices")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")

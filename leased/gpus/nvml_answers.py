@@ -20,6 +20,7 @@ MOST_MEMORY = 1 << 50
 MOST_PID = 1 << 31
 MOST_NAME = 96
 MOST_ENERGY = 1 << 62
+MOST_CLOCK = 100_000  # MHz
 MOST_WORK = 1 << 20  # percents of samples: there are at most some hundreds
 SILENT = "it does not answer NVML"
 OF_NONE = "NVML answers for no GPU"
@@ -46,13 +47,17 @@ class Described:
 class Seen:
     """A device now. processes: bytes by pid, without managed memory. energy_mj: since the driver
     was loaded. work: by pid, how much of the device's work was whose since the look before, in
-    percents of samples; empty: NVML does not say, or nobody worked. None: NVML does not say."""
+    percents of samples; empty: NVML does not say, or nobody worked. clock: of the SMs, as a part of
+    the highest. lost_bits: errors of its memory that could not be corrected, since the driver was
+    loaded. None: NVML does not say."""
 
     processes: Mapping[int, int]
     busy: int | None = None  # percent
     mode: str | None = None
     energy_mj: int | None = None
     work: Mapping[int, int] = field(default_factory=dict)
+    clock: float | None = None
+    lost_bits: int | None = None
 
 
 def _number(said: Mapping[str, Any], name: str, low: int, high: int) -> int:
@@ -134,7 +139,20 @@ def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
     percent = busy if isinstance(busy, int) and 0 <= busy <= 100 else None
     energy = said.get("energy")
     sound = isinstance(energy, int) and not isinstance(energy, bool) and 0 <= energy < MOST_ENERGY
-    return Seen(processes, percent, _mode(said, uuid), energy if sound else None, work)
+    lost = said.get("lost_bits")
+    return Seen(
+        *(processes, percent, _mode(said, uuid), energy if sound else None, work),
+        clock=_clock(said.get("clock")),
+        lost_bits=lost if type(lost) is int and 0 <= lost < MOST_ENERGY else None,
+    )
+
+
+def _clock(said: Any) -> float | None:
+    """Of [now, highest], in MHz."""
+    if not isinstance(said, list) or [type(one) for one in said] != [int, int]:
+        return None
+    now, most = said
+    return min(1.0, now / most) if now >= 0 and 0 < most < MOST_CLOCK else None
 
 
 def _by_pid(listed: Any) -> Iterator[tuple[int, int]]:

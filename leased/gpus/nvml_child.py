@@ -138,7 +138,8 @@ def _work_by_pid(uuid: str, handle: Any) -> dict[int, int]:
 
 def look(uuid: str) -> Answer:
     """Who is on a device now: bytes by pid without managed memory, how busy it is, whose work that
-    was since the look before, and what energy it has taken in mJ."""
+    was since the look before, what energy it has taken in mJ, its SM clock and the highest in MHz,
+    and how many errors of its memory could not be corrected."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
@@ -150,6 +151,15 @@ def look(uuid: str) -> Answer:
         found["work"] = list(_work_by_pid(uuid, handle).items())[:MOST_PROCESSES]
     with contextlib.suppress(pynvml.NVMLError):  # since the driver was loaded; Volta and later
         found["energy"] = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    with contextlib.suppress(pynvml.NVMLError):
+        found["clock"] = [
+            pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        ]
+    with contextlib.suppress(pynvml.NVMLError):  # since the driver was loaded
+        found["lost_bits"] = pynvml.nvmlDeviceGetTotalEccErrors(
+            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        )
     return found | _modes(handle)
 
 

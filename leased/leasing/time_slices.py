@@ -33,7 +33,8 @@ NO_LEASE = "it holds no lease"
 class TimeSlices:
     """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
     device does. told: what the arbiter was last told of a device's tenants by. slowdown: of online
-    jobs that is allowed."""
+    jobs that is allowed. used: by UUID and job, the part of the device that it had at the last
+    look."""
 
     loop: ArbiterLoop
     registry: Registry
@@ -41,16 +42,20 @@ class TimeSlices:
     silent_since: dict[str, int] = field(default_factory=dict)
     told: dict[str, tuple[bool, frozenset[int], tuple[int, ...]]] = field(default_factory=dict)
     slowdown: float = 0.05
+    used: dict[str, dict[int, float]] = field(default_factory=dict)
     by: str = "feedback"
 
     # -- what happens --------------------------------------------------------------------
 
-    def measured(self, uuid: str, busy: int | None, work: Mapping[int, int]) -> None:
+    def measured(
+        self, uuid: str, busy: int | None, work: Mapping[int, int], clock: float = 1.0
+    ) -> None:
         """NVML has been polled. busy: percent; None: it does not say. work: by pid, as
-        nvml_answers.Seen has it."""
+        nvml_answers.Seen has it. clock: as a part of the highest."""
         tenants, now = self.registry.sharing(uuid), self.loop.clock()
         if not tenants:
             self.controllers.pop(uuid, None)
+            self.used.pop(uuid, None)
         parts = _parts(tenants, busy, work)
         if parts is not None:
             parts = self._unfinished(uuid, tenants) or parts
@@ -59,7 +64,7 @@ class TimeSlices:
         else:
             self.silent_since.setdefault(uuid, now)
         if tenants and (parts is not None or not self._knows(uuid, now)):
-            self._look(uuid, now, parts or {}, work, (busy or 0) / 100)
+            self._look(uuid, now, parts or {}, work, ((busy or 0) / 100, clock))
             self._tell_news(uuid, now, tenants)
 
     def _tell_news(self, uuid: str, now: int, tenants: list[Tenant]) -> None:
@@ -151,6 +156,11 @@ class TimeSlices:
         controller = self.controllers.get(uuid)
         return controller.slowdown if controller else None
 
+    def used_by(self, jobs: list[int], uuid: str) -> float | None:
+        """The part of the device that these had at the last look; None: not known."""
+        used = self.used.get(uuid, {})
+        return sum(used[job] for job in jobs) if all(job in used for job in jobs) else None
+
     def configure(self, slowdown: float, by: str) -> None:
         """What the site allows, from now on."""
         if (slowdown, by) != (self.slowdown, self.by):
@@ -165,10 +175,10 @@ class TimeSlices:
         now: int,
         parts: Mapping[int, float],
         work: Mapping[int, int],
-        busy: float = 0.0,
+        load: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        """Choose again. parts: by job, what it had of the device; work: by pid; busy: the part of
-        the time in which the device worked."""
+        """Choose again. parts: by job, what it had of the device; work: by pid; load: the part
+        of the time in which the device worked, and its clock as a part of the highest."""
         controller = self.controllers.setdefault(uuid, Controller(self.slowdown, self.by))
         matter = {
             *controller.chosen,
@@ -185,7 +195,8 @@ class TimeSlices:
             )
             for job, tenant in tenants.items()
         }
-        controller.look(now, jobs, busy)
+        controller.look(now, jobs, *load)
+        self.used[uuid] = dict(parts)
         for job, tenant in tenants.items():
             news = self.chosen(job, uuid)[:2] != before[job][:2]
             for client in list(tenant.clients):

@@ -16,6 +16,7 @@ COUNTER, GAUGE = "counter", "gauge"
 OF_DEVICE = ("gpu", "uuid")
 OF_JOB = ("job_id", "user", *OF_DEVICE)
 MODES = ("shared", "exclusive", "draining", "drained", "faulty")
+HEALTHS = ("init", "healthy", "unhealthy", "overlimit", "disabled")
 DIRECTIONS = ("in", "out")  # to the GPU and from it
 STATES = ("holds", "waits", "parked", "idle")
 
@@ -194,6 +195,15 @@ def _mode(word: str) -> Row[Device]:
     )
 
 
+def _health(word: str) -> Row[Device]:
+    return Row(
+        *("device_offline_health", GAUGE, ""),
+        "1 for how well the GPU is for offline jobs now, 0 for the other states.",
+        lambda device: (found := device.get("offline_health")) and float(found["state"] == word),
+        *("state", word),
+    )
+
+
 DEVICES: tuple[Row[Device], ...] = (
     _device("memory_bytes", "bytes", "Memory of the GPU.", lambda d: d["memory_bytes"]),
     _device(
@@ -224,6 +234,13 @@ DEVICES: tuple[Row[Device], ...] = (
         lambda d: float(d["fault"] is not None),
     ),
     *map(_mode, MODES),
+    _device(
+        "online_slowdown_ratio",
+        "ratio",
+        "By which part the work of online jobs takes longer than alone.",
+        lambda d: d.get("online_slowdown"),
+    ),
+    *map(_health, HEALTHS),
     *(
         Row(f"device_{name}", COUNTER, unit, of_device, _of_device(counted), *_label(what))
         for name, unit, counted, _, of_device, what in COUNTED

@@ -38,6 +38,10 @@ class DeviceMonitor:
     watch: ProcessMonitor
     health: Health
     busy: dict[str, int | None] = field(default_factory=dict)  # percent, by UUID
+    clocks: dict[str, float | None] = field(default_factory=dict)  # of the highest, by UUID
+    lost: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by UUID, errors of memory that could not be corrected: at first, and now
     closed: bool = False  # whether NVML is closed, for an update of the driver
     all_at: float = 0.0
     again_at: float = 0.0
@@ -63,7 +67,10 @@ class DeviceMonitor:
         for gpu in self.leases.gpus.slurms():
             seen = found.get(gpu.uuid)
             if seen is not None:
-                self.busy[gpu.uuid] = seen.busy
+                self.busy[gpu.uuid], self.clocks[gpu.uuid] = seen.busy, seen.clock
+                if seen.lost_bits is not None:
+                    first, _ = self.lost.get(gpu.uuid, (seen.lost_bits, 0))
+                    self.lost[gpu.uuid] = min(first, seen.lost_bits), seen.lost_bits
                 now_ns, parts = time.monotonic_ns(), self._parts(gpu.uuid, seen.work)
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)
                 if work is not None:
@@ -76,9 +83,18 @@ class DeviceMonitor:
                 self.leases.gpus.update(gpu, seen.processes)
                 await self.watch.look(gpu, seen.processes)
 
+    def lost_bits(self, uuid: str) -> str | None:
+        """What is to be said of its memory; None: nothing has been lost while we looked."""
+        first, now = self.lost.get(uuid, (0, 0))
+        return (
+            f"its memory has had {now - first} errors that were not corrected" * (now > first)
+            or None
+        )
+
     def _measure_slices(self, uuid: str, seen: Seen | None) -> None:
         busy, work = (None, {}) if seen is None else (seen.busy, seen.work)
-        self.leases.slices.measured(uuid, busy, work)
+        clock = seen.clock if seen is not None and seen.clock is not None else 1.0
+        self.leases.slices.measured(uuid, busy, work, clock)
 
     def _parts(self, uuid: str, work: Mapping[int, int]) -> tuple[WorkPart, ...]:
         """The work of each tenant that shares the device. work: by pid."""

@@ -105,7 +105,8 @@ class Daemon:
         """The part that answers root's requests."""
         looks = self.monitors
         seen = Seen(
-            *(looks.processes.status, self.writer.waiting, looks.devices, looks.copies_ahead)
+            *(looks.processes.status, self.writer.waiting, looks.devices, looks.copies_ahead),
+            health=looks.class_health,
         )
         admin = Admin(
             *(self.config, self.jobs, self.reload, self.job_ended),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Protocol
 
 from leased.admin import host_memory
@@ -15,7 +16,8 @@ from leased.connections.limits import Lines
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
-from leased.monitors import device_monitor, time_limits
+from leased.monitors import class_health, device_monitor, time_limits
+from leased.monitors.class_health import ClassHealth
 from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
@@ -30,6 +32,7 @@ from leased.node import rules_report
 from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
 from leased.slurm.commands import Slurm
+from leased.slurm.eviction import evict
 from leased.slurm.suspend_grace import suspend_grace_ns
 
 CLUSTER_S = 60.0
@@ -83,6 +86,9 @@ class Monitors:
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(node.in_force))
         self.rules_report = RulesReport(slurm, lambda: node.in_force, node.limits)
         self.time_limits = TimeLimits(leases)
+        self.class_health = ClassHealth(
+            leases, self.devices, lambda: node.in_force.classes, partial(evict, slurm)
+        )
         self.ended_jobs = EndedJobs(
             *(leases, jobs.store, slurm, jobs.lives, node.job_ended), heard=self.time_limits.heard
         )
@@ -105,6 +111,8 @@ class Monitors:
         tasks.every(ASK_S, self.suspensions.ask)
         tasks.start(self.suspensions.watch)
         tasks.every(IDLE_S, self.idle_jobs.beat)
+        tasks.every(class_health.LOOK_S, self.class_health.beat)
+        tasks.every(class_health.LOOK_S, self.class_health.evict_next)
         tasks.every(time_limits.LOOK_S, self.time_limits.beat)
         tasks.every(AHEAD_S, self.copies_ahead.beat)
         tasks.every(rules_report.LOOK_S, self.rules_report.beat)

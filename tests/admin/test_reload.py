@@ -181,6 +181,8 @@ CHANGED = {
     "classes.may_online": '["all"]',
     "classes.online_memory": '"40%"',
     "classes.controller": '"pid"',
+    "classes.unhealthy": '"evict"',
+    "classes.requeues": "1",
     "device.memory": '"50%"',
     "device.reserve": '"3MiB"',
     "device.link_gib_s": "33",

@@ -11,8 +11,13 @@ import pytest
 
 from leased.api.client import ask
 from leased.cli import show_classes
+from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
+from tests.slurm.site import Site as SharingSite
+from tests.slurm.site import sharing_site
 from tests.slurm.test_swap import CONFIG, MIB, Site, swapping_site
+from tests.support.programs import SET_UP
 
 PARTITIONS = ["PartitionName=serve Nodes=ALL", "PartitionName=batch Nodes=ALL"]
 CLASSES = (
@@ -93,3 +98,54 @@ def test_users_see_the_class_of_their_job(site: Site) -> None:
     site.slurm.wait(job)
     assert "tq:30, class:online, " in log.read_text()
     site.all_is_free()
+
+
+# -- a GPU that is not well -----------------------------------------------------------------
+
+HURRIED = tuple(
+    f"leased.classes.health.{pause}"
+    for pause in ("INIT_S=1", "ILL_S=1", "OVER_S=1", "WELL_S=2", "FIRST_S=20")
+)
+# Kernels of 5 ms until a file is there.
+WORKS = (
+    SET_UP
+    + """
+import pathlib
+while not pathlib.Path(sys.argv[1]).exists():
+    ok(spin(5_000_000)); ok(d.cuCtxSynchronize())
+"""
+)
+
+
+def test_an_offline_job_is_requeued_where_the_gpus_clock_is_low_and_runs_to_its_end_later() -> None:
+    with sharing_site(leased_conf='[classes]\nunhealthy = "evict"\n', hurried=HURRIED) as site:
+        gpu = EmulatedGpu(site.work.parent / "gpu")
+        program, end = site.work / "works.py", site.work / "end"
+        program.write_text(WORKS)
+        job = site.slurm.sbatch(
+            *("--gres=shard:1", "--gpu-share=class:offline", "--requeue", "--comment=mine"),
+            *("-o", str(site.work / "log"), "--open-mode=append"),
+            *("--wrap", f"cd {ROOT} && exec {sys.executable} {program} {end}"),
+            cwd=site.work,
+        )
+        site.wait_for_tenant(job)
+        gpu.nvml({0: "slow"})
+        wait_until("it to be requeued", lambda: site.slurm.job(job)["Restarts"] == "1")
+        said = site.slurm.run("scontrol", "show", "job", str(job)).stdout
+        assert "Comment=mine [gpu-lease: GPU 0 was over its limits, its clock is low]\n" in said
+        refused = site.slurm.run(
+            "srun", "--gres=shard:1", "--gpu-share=class:offline", "true", check=False
+        )
+        assert (
+            "GPU 0 takes no new offline jobs: it is overlimit, its clock is low" in refused.stderr
+        )
+        gpu.nvml({})
+        end.touch()
+        wait_until("the GPU to be well", lambda: health(site) == "healthy")
+        assert site.slurm.wait(job) == "COMPLETED"
+        assert site.slurm.job(job)["Restarts"] == "1"
+
+
+def health(site: SharingSite) -> str:
+    (device,) = ask(site.leased.admin_socket, {"op": "status"})["devices"]
+    return str(device["offline_health"]["state"])

@@ -12,7 +12,7 @@ from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count
-from leased.cli import show_channels, show_usage
+from leased.cli import show_channels, show_classes, show_usage
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
 
@@ -51,6 +51,7 @@ def findings(site: Site) -> Iterator[Finding]:
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
     yield _channels(status)
+    yield _health(status)
     yield from _cluster(site, status.get("cluster", {}))
     yield from host_memory.findings(site, status.get("copies"))
     drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
@@ -87,6 +88,14 @@ def _devices(status: Status) -> Iterator[Finding]:
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
     else:
         yield Finding("nvml", OK, "NVML answers the daemon")
+
+
+def _health(status: Status) -> Finding:
+    """GPUs that take no offline jobs, or would not if the site wanted that."""
+    said = show_classes.not_well(status)
+    if not said:
+        return Finding("offline-jobs", OK, "no GPU is found to be unfit for offline jobs")
+    return Finding("offline-jobs", WARNING, "; ".join(said), "see docs/classes.md, Health")
 
 
 def _channels(status: Status) -> Finding:

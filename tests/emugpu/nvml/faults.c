@@ -10,10 +10,15 @@
 #include <unistd.h>
 
 static const char *const kinds[] = {
-    [NVML_FAULT_HANG] = "hang",           [NVML_FAULT_CRASH] = "crash",
-    [NVML_FAULT_ERROR] = "error",         [NVML_FAULT_LOST] = "lost",
-    [NVML_FAULT_GARBAGE] = "garbage",     [NVML_FAULT_MIG] = "mig",
+    [NVML_FAULT_HANG] = "hang",
+    [NVML_FAULT_CRASH] = "crash",
+    [NVML_FAULT_ERROR] = "error",
+    [NVML_FAULT_LOST] = "lost",
+    [NVML_FAULT_GARBAGE] = "garbage",
+    [NVML_FAULT_MIG] = "mig",
     [NVML_FAULT_EXCLUSIVE] = "exclusive",
+    [NVML_FAULT_SLOW] = "slow",
+    [NVML_FAULT_ECC] = "ecc",
 };
 
 static enum nvml_fault kind_of(const char *name)

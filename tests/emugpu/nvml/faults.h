@@ -10,7 +10,9 @@ enum nvml_fault {
 	NVML_FAULT_LOST,
 	NVML_FAULT_GARBAGE,
 	NVML_FAULT_MIG,
-	NVML_FAULT_EXCLUSIVE
+	NVML_FAULT_EXCLUSIVE,
+	NVML_FAULT_SLOW, /* its clock is low */
+	NVML_FAULT_ECC   /* its memory has had an error */
 };
 
 #define NVML_FAULT_ALL (-1) /* in place of a device: NVML as a whole */

@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define HIGHEST_MHZ 1980U /* of the SMs */
 #define EXPORT __attribute__((visibility("default")))
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -418,6 +419,35 @@ EXPORT nvml_return nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml
 	}
 	pthread_mutex_unlock(&lock);
 	return status;
+}
+
+/* Of the SMs, in MHz. */
+EXPORT nvml_return nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned int type,
+                                             unsigned int *mhz)
+{
+	INDEX_OR_RETURN(device);
+	(void)type;
+	*mhz = HIGHEST_MHZ;
+	return NVML_SUCCESS;
+}
+
+EXPORT nvml_return nvmlDeviceGetClockInfo(nvml_device device, unsigned int type, unsigned int *mhz)
+{
+	INDEX_OR_RETURN(device);
+	(void)type;
+	*mhz = nvml_fault_now(index) == NVML_FAULT_SLOW ? HIGHEST_MHZ / 3 : HIGHEST_MHZ;
+	return NVML_SUCCESS;
+}
+
+/* Errors of memory that could not be corrected. */
+EXPORT nvml_return nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned int type,
+                                               unsigned int counter, unsigned long long *count)
+{
+	INDEX_OR_RETURN(device);
+	(void)type;
+	(void)counter;
+	*count = nvml_fault_now(index) == NVML_FAULT_ECC ? 1 : 0;
+	return NVML_SUCCESS;
 }
 
 /* KB/s over the link since the last question. */

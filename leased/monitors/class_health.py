@@ -1,0 +1,87 @@
+"""Looks at how well each GPU is for offline jobs (leased/classes/health.py), and evicts them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from leased.classes.health import Health, Signs
+from leased.config.config import ClassesConfig
+from leased.config.options import OFFLINE, ONLINE
+from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases
+from leased.monitors.device_monitor import DeviceMonitor
+
+log = logging.getLogger("gpu-leased")
+
+LOOK_S = 1.0
+
+Evict = Callable[[str, str, float, int], Awaitable[bool]]
+
+
+@dataclass
+class ClassHealth:
+    """Call beat() every LOOK_S. evict: a job, as squeue shows it, for a reason, for so many
+    seconds, if it has not begun anew so often. states: by UUID. over: GPUs whose offline jobs
+    are to be evicted."""
+
+    leases: Leases
+    devices: DeviceMonitor
+    config: Callable[[], ClassesConfig]
+    evict: Evict
+    states: dict[str, Health] = field(default_factory=dict)
+    over: list[tuple[Gpu, Health]] = field(default_factory=list)
+
+    async def beat(self) -> None:
+        now = self.leases.clock()
+        for gpu in self.leases.gpus.slurms():
+            if gpu.uuid not in self.states:
+                self.states[gpu.uuid] = Health(since=now)
+            self._look(gpu, self.states[gpu.uuid], now)
+
+    def _look(self, gpu: Gpu, health: Health, now: int) -> None:
+        before = health.state
+        goes = health.look(now, self._signs(gpu.uuid))
+        if health.state is not before:
+            why = f": {health.why}" if health.why else ""
+            log.info("GPU %d is %s for offline jobs%s", gpu.index, health.state.value, why)
+        if goes and self.config().unhealthy == "evict":
+            self.over.append((gpu, health))
+
+    async def evict_next(self) -> None:
+        """Evict the offline jobs of the GPUs that have gone over their limits. Call it as often."""
+        while self.over:
+            await self._evict(*self.over.pop(0))
+
+    async def _evict(self, gpu: Gpu, health: Health) -> None:
+        """Let the GPU's offline jobs run again later, one after the other."""
+        reason, pause_s = (
+            f"GPU {gpu.index} was over its limits, {health.why}",
+            health.stays_s,
+        )
+        jobs = [
+            t.job for t in self.leases.tenants.sharing(gpu.uuid) if t.given.job_class == OFFLINE
+        ]
+        for job in jobs:
+            await self.evict(job, reason, pause_s, self.config().requeues)
+
+    def _signs(self, uuid: str) -> Signs:
+        slices, device = self.leases.slices, self.leases.view.device(uuid)
+        online = [t for t in self.leases.tenants.sharing(uuid) if t.given.job_class == ONLINE]
+        fixed = sum(has.fixed for has in device.memory().values())
+        slowdown = slices.slowdown_of(uuid)
+        return Signs(
+            fault=self.leases.gpus.fault_of(uuid) or self.devices.lost_bits(uuid),
+            online_busy=slices.used_by([t.job_id for t in online], uuid) if online else None,
+            clock=self.devices.clocks.get(uuid) if self.devices.busy.get(uuid) else None,
+            memory=fixed / device.room if device.room else None,
+            slowdown=None if slowdown is None else slowdown / slices.slowdown,
+        )
+
+    def refusal(self, uuid: str) -> str | None:
+        """Why no new offline job may begin on the device; None: one may."""
+        health = self.states.get(uuid)
+        if health is None or health.takes_offline or self.config().unhealthy == "log":
+            return None
+        return f"{health.state.value}, {health.why}"
