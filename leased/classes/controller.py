@@ -13,7 +13,7 @@ Without an online job it is leased/slices that chooses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leased.classes.feedback import Feedback
 from leased.classes.pid import Pid
@@ -66,7 +66,7 @@ class Controller:
     ) -> dict[int, Choice]:
         """What each job that holds a lease has from now on. now: ns. busy: the part of the time in
         which the device worked. clock: as a part of the highest one."""
-        chosen = self.slices.look(now, {job: one.seen for job, one in jobs.items()})
+        chosen = self.slices.look(now, _seen(jobs))
         there = {job: jobs[job] for job in chosen if self._obeys(job, jobs[job])}
         online = [job for job, one in there.items() if one.job_class == ONLINE]
         others = [job for job in there if job not in online]
@@ -110,6 +110,13 @@ class Controller:
         if self.by == "slices":
             return ALWAYS
         return self.feedback.look(now, {job: there[job].work for job in online})
+
+
+def _seen(jobs: Mapping[int, Classed]) -> dict[int, Seen]:
+    """What leased/slices sees. Beside an online job it is not known what part jobs have: one whose
+    duty is cut has unfinished work all the time, so it would seem to keep more than its duty."""
+    online = any(one.seen.holds and one.job_class == ONLINE for one in jobs.values())
+    return {job: replace(one.seen, part=None) if online else one.seen for job, one in jobs.items()}
 
 
 def _beside(us: int, duty: int, one: Classed) -> Choice:
