@@ -267,9 +267,10 @@ class Rules:
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
         """How long it may hold its gang while somebody waits whose handoff takes so long. The
         handoff to itself must have been worth it too. What both have had must be charged."""
-        of_class = classes.quantum(tenant, waiter) if waiter is not None else None
-        if of_class is not None:
-            return of_class
+        if waiter is not None and (tenant.online or tenant.offline):
+            of_class = classes.quantum(tenant, waiter)
+            if of_class is not None:
+                return of_class
         policy, lease = self.policies.of(tenant), tenant.lease
         if lease is not None and lease.moves_ns > handoff_ns:
             handoff_ns = lease.moves_ns

@@ -51,6 +51,7 @@ def comment(
         max(run.closed or run.opened for run in runs),
         indices or {},
         steps=step_usage.added(run.steps for run in runs),
+        job_class=runs[-1].job_class,
         room=usage_record.room(existing),
     )
 

@@ -89,6 +89,7 @@ def record(
     indices: Mapping[str, int],
     *,
     steps: Mapping[str, StepUsage] | None = None,
+    job_class: str = "none",
     room: int = LONGEST,
 ) -> str:
     """Our part of a comment, in at most so many bytes where that can be: first the steps are left
@@ -97,6 +98,7 @@ def record(
     usage: by device UUID. since, until: seconds since 1970.
     """
     head = {"v": VERSION, "lock": lock, "from": round(since, 1), "to": round(until, 1)}
+    head |= {"class": job_class} if job_class != "none" else {}
     place = {uuid: {INDEX: indices[uuid]} if uuid in indices else {} for uuid in usage}
     whole = head | {"gpus": {uuid: place[uuid] | figures(used) for uuid, used in usage.items()}}
     text = _line(usage, indices, whole)

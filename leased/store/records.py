@@ -48,6 +48,12 @@ class TenantRecord:
         return self.name or str(self.job_id)
 
     @property
+    def job_class(self) -> str:
+        """online, offline or none."""
+        said = [part for part in self.options.split(",") if part.startswith("class:")]
+        return said[0].removeprefix("class:") if said else "none"
+
+    @property
     def run(self) -> Run:
         return self.job_id, self.opened
 

@@ -62,6 +62,8 @@ def test_an_online_job_goes_first_and_the_offline_one_goes_on_with_its_bits(site
     assert site.bytes_out() - before >= (2 * BIG - 256) * MIB
     used = site.used(offline)
     assert sum(one["handoffs"] for one in used.values()) >= 1
+    row = site.slurm.run("sacct", "-n", "-P", "-j", str(offline.job_id), "-o", "SystemComment%999")
+    assert '"class":"offline"' in row.stdout
     site.all_is_free()
 
 

@@ -38,6 +38,11 @@ def test_people_read_it_first() -> None:
     assert (found["v"], found["lock"], found["from"], found["to"]) == (2, "on", 100, 162)
 
 
+def test_a_class_is_said_where_there_is_one() -> None:
+    assert '"class":"online"' in record({GPU: USED}, "on", 100, 162, {}, job_class="online")
+    assert "class" not in record({GPU: USED}, "on", 100, 162, {})
+
+
 def test_long_times_are_hours_and_one_handoff_is_one() -> None:
     text = record({GPU: Usage(time_ns=9000 * S, lease_ns=S, handoffs=1)}, "on", 0, 1, {GPU: 3})
     assert text.startswith("gpu-lease: GPU 3: 1.0 s of 2.5 h, waited 0.0 s, 1 handoff {")
