@@ -20,8 +20,10 @@
 #define LONG_DRAIN_POLL_NS (MS / 2)
 #define STOP_AFTER_NS (5 * MS)  /* a drain that takes longer is ended by a stop in mid-kernel */
 #define STOP_MOST_NS (200 * MS) /* how long a stop may take */
-#define STUCK_NS (20 * MS)      /* a drain that takes longer may depend on other calls of the job */
-#define STEP_NS (1000 * MS)     /* how long the lease waits for the one call */
+#define STOP_AGAIN_NS                                                                              \
+	(1000 * MS)         /* from one that has failed to the next; twice as long each time */
+#define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
+#define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
 #define ANY_NS (20000 * MS) /* before a call for a busy context is let in, if no revoke says it */
 #define FIRST_PAUSE_NS (1000 * MS) /* before the next one */
 
@@ -135,21 +137,20 @@ static void help_stuck(struct lease *lease, uint64_t passed)
 static void advance_stop(struct lease *lease)
 {
 	const struct lease_stops *stops = lease->port->stops;
+	struct lease_closing *closing = &lease->closing;
 	enum stop_phase phase = stops->phase();
 
 	if (phase == STOP_IS && lease->port->gate->empty() && stops->movable()) {
 		lease->stop = LEASE_STOPPED;
 		return;
 	}
-	if (phase == STOP_IS || phase == STOP_ASKED)
-		lease->closing.stop_failed =
-		    passed_ns(lease, lease->closing.stop_from) > STOP_MOST_NS;
-	else
-		lease->closing.stop_failed = true;
-	if (!lease->closing.stop_failed)
+	if ((phase == STOP_IS || phase == STOP_ASKED) &&
+	    passed_ns(lease, closing->stop_from) <= STOP_MOST_NS)
 		return;
 	stops->give_up();
 	lease->stop = LEASE_RUNS;
+	closing->stop_pause = closing->stop_pause ? 2 * closing->stop_pause : STOP_AGAIN_NS;
+	closing->stop_at = passed_ns(lease, closing->since) + closing->stop_pause;
 }
 
 /* Work that has not finished soon is stopped in mid-kernel, so that nobody waits for a kernel,
@@ -160,8 +161,9 @@ static bool stop_work(struct lease *lease, uint64_t passed)
 
 	if (lease->stop == LEASE_STOPPING) {
 		advance_stop(lease);
-	} else if (lease->stop == LEASE_RUNS && !closing->stop_failed && !closing->reopens &&
-	           !closing->step && passed >= STOP_AFTER_NS && lease->port->stops->able()) {
+	} else if (lease->stop == LEASE_RUNS && !closing->reopens && !closing->step &&
+	           passed >= STOP_AFTER_NS && passed >= closing->stop_at &&
+	           lease->port->stops->able()) {
 		lease->port->stops->begin();
 		lease->stop = LEASE_STOPPING;
 		lease->closing.stop_from = lease->port->now();

@@ -44,11 +44,12 @@ struct lease_closing {
 	bool drained;       /* the work has finished: memory may be evicted once nobody is inside */
 	bool reopens;       /* the gate is shut for quiet tasks only */
 	bool silent;        /* there is no lease: what went on without a daemon is to stand still */
-	bool stop_failed;   /* a stop has failed: the work is waited for */
-	uint64_t stop_from; /* when it was asked for */
-	bool any_step;      /* the one call may be for a busy context */
-	uint64_t any_at;    /* ns after `since`: when a call for a busy context is let in next */
-	uint64_t any_pause; /* ns from then until the one after it */
+	uint64_t stop_at;   /* ns after `since`: when the work is stopped next */
+	uint64_t stop_pause; /* from a stop that has failed until the next one; 0: none has */
+	uint64_t stop_from;  /* when it was asked for */
+	bool any_step;       /* the one call may be for a busy context */
+	uint64_t any_at;     /* ns after `since`: when a call for a busy context is let in next */
+	uint64_t any_pause;  /* ns from then until the one after it */
 };
 
 struct lease {

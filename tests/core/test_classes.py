@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from leased import policy
 from leased.core.arbiter import (
+    Arbiter,
     Contend,
     Event,
     MemoryChanged,
     Opened,
+    PolicySet,
     Released,
     Requested,
     Revoke,
     Signalled,
+    Tick,
 )
 from tests.core.test_short_turns import QUANTUM, Node, S
 
@@ -148,3 +153,57 @@ def test_an_online_holder_waits_for_twenty_handoffs_before_it_yields() -> None:
         assert isinstance(told[-1], Contend)
         pauses[job_class] = told[-1].idle_ns or 0
     assert pauses[ON] >= pauses[NONE] > 0
+
+
+GANGS = st.sampled_from(["0", "1", "01"])
+TENANTS = st.lists(
+    st.tuples(st.sampled_from([ON, OFF, NONE]), GANGS, st.booleans()), min_size=2, max_size=6
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["asks", "rests", "signal", "memory", "time"]),
+        st.integers(0, 5),
+        st.integers(0, 90),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tenants=TENANTS, steps=STEPS, name=st.sampled_from(policy.names()))
+def test_no_offline_one_keeps_what_an_online_one_waits_for(
+    tenants: list[tuple[str, str, bool]], steps: list[tuple[str, int, int]], name: str
+) -> None:
+    """Whatever happens, and in whatever order; who is revoked releases later."""
+    a = Arbiter({"d0": 100, "d1": 100}, policy.make)
+    now, revoked = 0, dict[int, int]()
+
+    def does(event: Event) -> None:
+        for action in a.handle(event, now):
+            if isinstance(action, Revoke):
+                revoked[action.tenant] = action.epoch
+        for waiter in (t for t in a.tenants.values() if t.online and t.place is not None):
+            late = [h.id for h in a.rules.in_the_way(waiter) if h.offline and h.id not in revoked]
+            assert not late, (now, event)
+
+    for uuid in a.devices:
+        does(PolicySet(uuid, name))
+    for n, (job_class, gang, locks) in enumerate(tenants):
+        uuids = tuple(f"d{d}" for d in gang)
+        does(Opened(n, uuids, "on" if locks else "auto", QUANTUM, job_class=job_class))
+    for step, number, amount in steps:
+        n = number % len(tenants)
+        now += amount * S // 10
+        tenant = a.tenants[n]
+        while (due := a.next_deadline()) is not None and due <= now:
+            does(Tick())
+        if step == "asks" and not tenant.waiting and tenant.lease is None:
+            does(Requested(n))
+        elif step == "rests" and tenant.lease is not None:
+            revoked.pop(n, None)
+            does(Released(n, tenant.lease.epoch))
+        elif step == "signal":
+            does(Signalled(n))
+        elif step == "memory":
+            does(MemoryChanged(n, tenant.gang[0], amount))

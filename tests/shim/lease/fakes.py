@@ -32,6 +32,7 @@ class Process:
         self.stoppable, self.stops_fail, self.stops_move = False, False, True
         self.stop_phase: int = lib.STOP_NONE
         self.still = False  # the work is stopped, and memory may move
+        self.begun = 0  # stops
         self.sent: list[tuple[str, Any]] = []
         self.memory_sent = False  # since the last change of phase
         self.signals = self.signals_told = 0  # that threads at the gate have handled
@@ -134,6 +135,7 @@ class Process:
     def _begin_stop(self) -> None:
         if self.gate.open or self.stop_phase != lib.STOP_NONE:
             raise Broken("a stop begins while the gate is open, or twice")
+        self.begun += 1
         self.stop_phase = lib.STOP_FAILED if self.stops_fail else lib.STOP_IS
 
     def _movable(self) -> bool:

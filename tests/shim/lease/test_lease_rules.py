@@ -4,6 +4,7 @@ alone, with fakes at all doors (fakes.py, which checks each act)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -575,3 +576,23 @@ def test_work_that_the_driver_brings_memory_for_goes_on_before_that_is_there() -
     assert not process.run(S, lambda: not process.holds)  # its work has not finished
     process.busy.clear()
     assert process.run(S, lambda: not process.holds)
+
+
+def test_a_stop_that_has_failed_is_tried_again_and_ever_more_rarely() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.stoppable, process.stops_fail = True, True
+    begun: list[int] = []
+    process.hear("REVOKE", epoch=20, deadline_ns=DRAIN)
+    for _ in range(10_000):
+        before = process.begun
+        process.run(MS)
+        if process.begun > before:
+            begun.append(round(process.now / S))
+    assert process.holds
+    pauses = [b - a for a, b in pairwise(begun)]
+    assert pauses == [1, 2, 4]
+    process.stops_fail = False
+    assert process.run(10 * S, lambda: not process.holds)
+    assert process.still
