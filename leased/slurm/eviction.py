@@ -17,7 +17,7 @@ log = logging.getLogger("gpu-leased")
 MARK = re.compile(r" ?\[gpu-lease: [^\[\]]*\]")
 LONGEST = 1023  # bytes of a comment that slurmctld takes
 FIELD = re.compile(r"\b(JobState|Requeue|Restarts|BatchFlag)=(\S+)")
-COMMENT = re.compile(r"^\s*Comment=(.*)$", re.MULTILINE)
+COMMENT = re.compile(r"^ *Comment=(.*?) *$", re.MULTILINE)
 AGAIN_S, TIMES = 2.0, 45  # until a requeued job waits, and its begin can be put off
 
 

@@ -126,7 +126,7 @@ def test_a_job_is_requeued_with_the_reason_and_begins_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(eviction, "AGAIN_S", 0.0)
-    assert evict(RUNS + "   Comment=mine [gpu-lease: old]\n") == [
+    assert evict(RUNS + "   Comment=mine [gpu-lease: old] \n") == [
         ("update", "jobid=7_1", "comment=mine [gpu-lease: it  was  hot]"),
         ("requeue", "7_1"),
         ("update", "jobid=7_1", "starttime=now+90"),

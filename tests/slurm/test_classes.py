@@ -134,7 +134,7 @@ def test_an_offline_job_is_requeued_where_the_gpus_clock_is_low_and_runs_to_its_
         gpu.nvml({0: "slow"})
         wait_until("it to be requeued", lambda: site.slurm.job(job)["Restarts"] == "1")
         said = site.slurm.run("scontrol", "show", "job", str(job)).stdout
-        assert "Comment=mine [gpu-lease: GPU 0 was over its limits, its clock is low]\n" in said
+        assert "Comment=mine [gpu-lease: GPU 0 was over its limits, its clock is low]" in said
         refused = site.slurm.run(
             "srun", "--gres=shard:1", "--gpu-share=class:offline", "true", check=False
         )
