@@ -40,6 +40,7 @@ class Allocation(NamedTuple):
     seconds since 1970. nodes: how many the job has. gpus: the GPUs of which it has shards, as
     indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
     component of a heterogeneous job. partition, qos, account: "": it has none.
+    restarts: how often it has begun anew.
     """
 
     nodes: int
@@ -52,6 +53,7 @@ class Allocation(NamedTuple):
     partition: str = ""
     qos: str = ""
     account: str = ""
+    restarts: int = 0
 
 
 def indices(text: str) -> list[int]:
@@ -87,9 +89,12 @@ def parse(text: str) -> Allocation:
         nodes, component = int(fields["nodes"]), fields["component"] == "1"
         job, start = fields["job"], int(fields["start"])
         owner = fields["partition"], fields["qos"], fields["account"]
+        restarts = int(fields["restarts"])
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
-    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component, job, start, *owner)
+    return Allocation(
+        nodes, shards, tuple(sorted(gpus)), whole, component, job, start, *owner, restarts
+    )
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:

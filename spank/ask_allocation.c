@@ -7,6 +7,7 @@
  *
  *   job 7|7_3|12+1    the job as squeue shows it
  *   start SECONDS     when this run of it began, by slurmctld's clock, since 1970
+ *   restarts N        how often Slurm has begun the job anew
  *   nodes N           how many nodes the job has
  *   component 0|1     1: the job is a component of a heterogeneous job
  *   partition TEXT    in which the job runs, its QOS and its account; nothing: it has none
@@ -41,8 +42,8 @@ static int print(const job_info_t *job)
 		printf("job %u+%u\n", job->het_job_id, job->het_job_offset);
 	else
 		printf("job %u\n", job->job_id);
-	printf("start %lld\nnodes %u\ncomponent %d\n", (long long)job->start_time, job->num_nodes,
-	       job->het_job_id != 0);
+	printf("start %lld\nrestarts %u\nnodes %u\ncomponent %d\n", (long long)job->start_time,
+	       job->restart_cnt, job->num_nodes, job->het_job_id != 0);
 	printf("partition %s\nqos %s\naccount %s\ngres %s\n", text_of(job->partition),
 	       text_of(job->qos), text_of(job->account), text_of(gres));
 	return fflush(stdout) ? 1 : 0;

@@ -134,6 +134,7 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         partition=has.partition,
         qos=has.qos,
         account=has.account,
+        restarts=has.restarts,
         nodes=has.nodes,
         shards=has.shards,
         gpus=list(has.gpus),

@@ -152,7 +152,8 @@ class Registration:
         said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
-        self._check_health(tenant, gang)
+        if not get_int({"restarts": 0} | request, "restarts", 0, 1 << 32):
+            self._check_health(tenant, gang)  # who was evicted is not refused as well
         refusal = self.leases.tenants.refusal(tenant)
         if refusal is not None:
             raise Refused(refusal)

@@ -29,7 +29,7 @@ def not_well(answer: Status) -> list[str]:
     """The GPUs that are not well for offline jobs, and why."""
     return [
         f"GPU {device['index']} is {health['state']} for offline jobs: {health['why']}"
-        for device in answer["devices"]
+        for device in answer.get("devices", [])
         if (health := device.get("offline_health")) and health["state"] in NOT_WELL
     ]
 

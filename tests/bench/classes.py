@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from leased.api.client import ask
 from tests.bench import write
 from tests.bench.handoff import moved
 from tests.bench.slices import (
@@ -45,6 +46,7 @@ from tests.bench.slices import (
 )
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
 from tests.emugpu.server import ROOT
+from tests.slurm.processes import wait_until
 
 ALLOWED = '[classes]\nmay_online = ["all"]\n'
 ONLINE, OFFLINE = Job(options="class:online"), Job(options="class:offline")
@@ -69,7 +71,7 @@ setup()
 n = {SIZE} // 4; p = ok(d.cuMemAlloc({SIZE})); ok(launch("fill", p, n, 7)); ok(d.cuCtxSynchronize())
 say("ready"); wait(); added = 0
 while not select.select([sys.stdin], [], [], 0)[0]:
-    ok(launch("add", p, n, 1, 60)); added += 60; say("on"); ok(d.cuCtxSynchronize())
+    ok(launch("add", p, n, 1, 60)); added += 60; ok(d.cuCtxSynchronize())
 out = np.zeros(n, dtype=np.uint32); ok(d.cuMemcpyDtoH(out.ctypes.data, p, {SIZE}))
 want = np.arange(n, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(7 + added)
 say("wrong", int((out != want).sum()))
@@ -112,15 +114,22 @@ def sweep(process: Any) -> float:
     return float(line(process))
 
 
+def holds(site: Site, job: int) -> bool:
+    assert site.leased is not None
+    tenants = ask(site.leased.admin_socket, {"op": "status"})["tenants"]
+    return any(t["job_id"] == job and t["state"] == "holds" for t in tenants)
+
+
 def memory_back(site: Site) -> dict[str, Any]:
     swaps = "memory:swap,tq:5m,class:{}".format
     online = site.start(Job(options=swaps("online")), sys.executable, "-c", IMPORTS + SWEEPS)
     resident = statistics.median(sweep(online) for _ in range(TIMES))
+    offline_job = site.jobs + 1
     offline = site.start(Job(options=swaps("offline")), sys.executable, "-c", IMPORTS + WORKS)
     go_on(offline)
     took, links = [], []
     for _ in range(TIMES):
-        assert line(offline) == "on"  # it has the device, and is in a kernel
+        wait_until("the offline job to have the device", lambda: holds(site, offline_job))
         out, into = moved(site.gpu)
         took.append(sweep(online) - resident)
         bytes_out, bytes_in = (b - a for a, b in zip((out, into), moved(site.gpu), strict=True))

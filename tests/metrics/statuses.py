@@ -31,6 +31,8 @@ def device(index: int = 0, **said: Any) -> dict[str, Any]:
         "resident_bytes": 1 << 27,
         "holders": [],
         "waiting": [],
+        "online_slowdown": 0.03,
+        "offline_health": {"state": "healthy", "why": None},
         "mode": "shared",
         "fault": None,
         "busy_percent": 50,

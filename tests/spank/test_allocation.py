@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spank import allocation
 from spank.allocation import MOST_GPUS, Allocation, NoAnswer, ask_slurmctld, parse
 
-OWNER = "partition gpu\nqos normal\naccount \n"
+OWNER = "restarts 0\npartition gpu\nqos normal\naccount \n"
 
 
 def answer(gres: str, nodes: int = 1, component: int = 0) -> str:

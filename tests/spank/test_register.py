@@ -89,7 +89,7 @@ def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
     path = short_dir / "admin.sock"
     with daemon(path, [OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
-    owner = {"partition": "", "qos": "q", "account": ""}
+    owner = {"partition": "", "qos": "q", "account": "", "restarts": 0}
     found = {"job": "5_3", "start": 99, **owner, "nodes": 1, "shards": 2, "gpus": [0, 2]}
     assert asked == [{"op": "register", **STEP, **found}]
 
