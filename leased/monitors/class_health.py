@@ -75,7 +75,7 @@ class ClassHealth:
             fault=self.leases.gpus.fault_of(uuid) or self.devices.lost_bits(uuid),
             online_busy=slices.used_by([t.job_id for t in online], uuid) if online else None,
             clock=self.devices.clocks.get(uuid) if self.devices.busy.get(uuid) else None,
-            memory=fixed / device.room if device.room else None,
+            memory=fixed / device.residency.room if device.residency.room else None,
             slowdown=None if slowdown is None else slowdown / slices.slowdown,
         )
 
