@@ -22,7 +22,7 @@ from leased.leasing.grants import Grants
 from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
-from leased.leasing.tenant import Client, Tenant
+from leased.leasing.tenant import Busy, Client, Tenant
 from leased.memory.speed import MEASURE_FROM_BYTES
 from leased.wire import client_messages, daemon_messages
 
@@ -176,15 +176,21 @@ class Clients:
 
     def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
         """The process answers MEASURE: how many calls it has submitted so far, and how much of the
-        time it has had unfinished work since it was last asked."""
-        now, before = self.loop.clock(), client.calls
+        time it has had work since it was last asked. It is asked for each of its devices: a time
+        that says nothing yet is added to the next one."""
+        now, before, told = self.loop.clock(), client.progress, client.progress_at
         client.calls = message.calls, now
-        busy = message.busy_ns - client.progress.busy_ns
-        seen = message.seen_ns - client.progress.seen_ns
-        client.unfinished = min(1.0, max(0, busy) / seen) if seen >= LEAST_SEEN_NS else None
-        if before is not None and seen >= MOST_OF * (now - before[1]) and 0 <= busy <= seen:
-            calls, known = message.calls - before[0], client.work or Work()
+        seen, busy = message.seen_ns - before.seen_ns, message.busy_ns - before.busy_ns
+        if seen < LEAST_SEEN_NS:
+            return
+        unfinished, wanted = (
+            min(1.0, max(0, ns) / seen) for ns in (busy, message.wanted_ns - before.wanted_ns)
+        )
+        client.busy = Busy(unfinished, wanted, now)
+        if told is not None and seen >= MOST_OF * (now - told) and 0 <= busy <= seen:
+            calls, known = message.calls - before.calls, client.work or Work()
             client.work = Work(known.calls + max(0, calls), known.ns + busy)
+        client.progress_at = now
         client.progress = message
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from _gpulease import lib
 
@@ -19,6 +19,15 @@ from leased.wire.device_bytes import DeviceBytes
 PARTS, UNIT, PIECE = 32, 2 << 20, 256 << 20
 
 
+class Busy(NamedTuple):
+    """In what part of the time in which it might run a process had unfinished work, and wanted more
+    if it had finished it. at: when it said so (ns)."""
+
+    unfinished: float
+    wanted: float
+    at: int
+
+
 class Client(Protocol):
     """One process of a tenant, as its connection shows it."""
 
@@ -29,10 +38,11 @@ class Client(Protocol):
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
-    runs: dict[str, tuple[int, int]]  # by UUID, the slice and the duty that it was told
+    runs: dict[str, tuple[int, int, int, int]]  # by UUID, Choice.runs as it was told
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
     progress: client_messages.Progress  # what it last answered to MEASURE
-    unfinished: float | None  # the part of the time in which it had unfinished work, until then
+    progress_at: int | None  # when it said so; None: it has not
+    busy: Busy | None  # what it said of a time that was long enough
     work: Work | None  # what it said of its calls since that was last asked
 
     @property

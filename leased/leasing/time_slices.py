@@ -1,5 +1,5 @@
-"""The GPU's time slices of the node's jobs: what NVML says of their work goes in, RUN messages come
-out.
+"""The GPU's time slices of the node's jobs: what NVML and processes say of their work goes in, RUN
+messages come out.
 
 leased/classes decides, and leased/slices where no job is online. A process is told what is chosen
 for its job when that changes, and once it has said that its channel groups can be controlled: a
@@ -19,9 +19,8 @@ from leased.config.options import NONE, ONLINE
 from leased.core.tenant_events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
-from leased.leasing.tenant import Client, Tenant
-from leased.slices.job import AS_MADE, LONG_US, Choice, Seen, as_made
-from leased.slices.unfinished import by_slices
+from leased.leasing.tenant import Busy, Client, Tenant
+from leased.slices.job import LONG_US, Choice, Seen, as_made
 from leased.slices.unfinished import parts as parts_of
 from leased.wire import client_messages, daemon_messages
 
@@ -32,14 +31,15 @@ NO_LEASE = "it holds no lease"
 @dataclass
 class TimeSlices:
     """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
-    device does. told: what the arbiter was last told of a device's tenants by. slowdown: of online
-    jobs that is allowed. used: by UUID and job, the part of the device that it had at the last
-    look."""
+    device does. asked: when the processes on a device were last asked for theirs. told: what the
+    arbiter was last told of a device's tenants by. slowdown: of online jobs that is allowed. used:
+    by UUID and job, the part of the device that it had at the last look."""
 
     loop: ArbiterLoop
     registry: Registry
     controllers: dict[str, Controller] = field(default_factory=dict)
     silent_since: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
     told: dict[str, tuple[bool, frozenset[int], tuple[int, ...]]] = field(default_factory=dict)
     slowdown: float = 0.05
     used: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -57,14 +57,15 @@ class TimeSlices:
             self.controllers.pop(uuid, None)
             self.used.pop(uuid, None)
         parts = _parts(tenants, busy, work)
+        said = self._ask(uuid, tenants, now)
         if parts is not None:
-            parts = self._unfinished(uuid, tenants) or parts
+            parts = self._unfinished(uuid, tenants, said) or parts
         if parts is not None or not tenants:
             self.silent_since.pop(uuid, None)
         else:
             self.silent_since.setdefault(uuid, now)
         if tenants and (parts is not None or not self._knows(uuid, now)):
-            self._look(uuid, now, parts or {}, work, ((busy or 0) / 100, clock))
+            self._look(uuid, now, parts or {}, said, ((busy or 0) / 100, clock))
             self._tell_news(uuid, now, tenants)
 
     def _tell_news(self, uuid: str, now: int, tenants: list[Tenant]) -> None:
@@ -85,7 +86,8 @@ class TimeSlices:
             if controller is None or tenant.job_id in controller.chosen:
                 continue
             classed = tenant.given.job_class != NONE
-            if classed or any(one.slice_us != AS_MADE for one in controller.chosen.values()):
+            others = controller.chosen.values()
+            if classed or any(choice.runs != as_made("").runs for choice in others):
                 self._look(uuid, self.loop.clock(), {}, {})
 
     def came(self, tenant: Tenant) -> None:
@@ -104,25 +106,34 @@ class TimeSlices:
         if self.registry.has(tenant):
             self._tell_arbiter(tenant)
 
-    def _unfinished(self, uuid: str, tenants: list[Tenant]) -> dict[int, float] | None:
-        """By job, the part of the device that it has, by what its processes say of their work,
-        which are asked again. None: some have not said it, or one job is alone; or some have a
-        share, and not all always have work."""
-        holders = [t for t in tenants if self.loop.view.tenant(t.job_id).lease is not None]
-        shared = any(t.given.request > 0 or t.given.limit < 1 for t in tenants)
-        if len(holders) < 2:
+    def _ask(self, uuid: str, tenants: list[Tenant], now: int) -> dict[int, Busy]:
+        """By job that holds a lease, what its processes have said of their work since they were
+        asked, unless one has said nothing. They are asked again."""
+        asked, self.asked[uuid] = self.asked.get(uuid, now), now
+        holders, found = [t for t in tenants if self._holds(t)], {}
+        if len(holders) < 2 and not any(t.given.limit < 1 for t in holders):
             self._learn_alone(uuid, holders)
-            return None
-        said = {t.job_id: _said(t) for t in holders}
+            return {}
         for tenant in holders:
             tenant.tell_holders(daemon_messages.MEASURE)
-        known = {job: part for job, part in said.items() if part is not None}
-        if len(known) < len(said):
+            said = [client.busy for client in tenant.clients if client.held]
+            works = [work for work in said if work and work.at >= asked]
+            if len(works) == len(said):
+                unfinished = max((work.unfinished for work in works), default=0.0)
+                wanted = max((work.wanted for work in works), default=0.0)
+                found[tenant.job_id] = Busy(unfinished, wanted, now)
+        return found
+
+    def _unfinished(
+        self, uuid: str, tenants: list[Tenant], said: Mapping[int, Busy]
+    ) -> dict[int, float] | None:
+        """By job, the part of the device that it has, by what its processes say of their work.
+        None: some have not said it, or one job is alone."""
+        holders = [tenant for tenant in tenants if self._holds(tenant)]
+        if len(holders) < 2 or len(said) < len(holders):
             return None
-        processes = {t.job_id: sum(bool(c.held) for c in t.clients) for t in holders}
-        if shared:
-            slices = {job: self.chosen(job, uuid) for job in known}
-            return by_slices(known, processes, slices)
+        known = {job: work.unfinished for job, work in said.items()}
+        processes = {t.job_id: _processes(t) for t in holders}
         favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
         return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
 
@@ -132,6 +143,9 @@ class TimeSlices:
         for tenant in holders if controller else []:
             if controller and tenant.given.job_class == ONLINE and controller.learns(tenant.job_id):
                 tenant.tell_holders(daemon_messages.MEASURE)
+
+    def _holds(self, tenant: Tenant) -> bool:
+        return self.loop.view.tenant(tenant.job_id).lease is not None
 
     # -- what is known -------------------------------------------------------------------
 
@@ -174,43 +188,44 @@ class TimeSlices:
         uuid: str,
         now: int,
         parts: Mapping[int, float],
-        work: Mapping[int, int],
+        said: Mapping[int, Busy],
         load: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        """Choose again. parts: by job, what it had of the device; work: by pid; load: the part
-        of the time in which the device worked, and its clock as a part of the highest."""
+        """Choose again. parts: by job, what it had of the device; load: the part of the time in
+        which the device worked, and its clock as a part of the highest."""
         controller = self.controllers.setdefault(uuid, Controller(self.slowdown, self.by))
         matter = {
             *controller.chosen,
             *(lease.job_id for lease in self.loop.view.device(uuid).holders),
         }
         there = [tenant for tenant in self.registry.sharing(uuid) if tenant.job_id in matter]
-        tenants = {tenant.job_id: tenant for tenant in there}
-        before = {job: self.chosen(job, uuid) for job in tenants}
+        tenants = sorted(there, key=_place)
+        before = {tenant.job_id: self.chosen(tenant.job_id, uuid) for tenant in tenants}
         jobs = {
-            job: Classed(
-                self._seen(tenant, parts.get(job), work),
+            tenant.job_id: Classed(
+                self._seen(tenant, parts.get(tenant.job_id), said.get(tenant.job_id)),
                 tenant.given.job_class,
                 _take_work(tenant),
             )
-            for job, tenant in tenants.items()
+            for tenant in tenants
         }
         controller.look(now, jobs, *load)
         self.used[uuid] = dict(parts)
-        for job, tenant in tenants.items():
-            news = self.chosen(job, uuid)[:2] != before[job][:2]
+        for tenant in tenants:
+            news = self.chosen(tenant.job_id, uuid).runs != before[tenant.job_id].runs
             for client in list(tenant.clients):
                 if news or uuid not in client.runs:
                     self._tell(tenant, client)
 
-    def _seen(self, tenant: Tenant, part: float | None, work: Mapping[int, int]) -> Seen:
+    def _seen(self, tenant: Tenant, part: float | None, said: Busy | None) -> Seen:
         """A share counts where slices keep it: by turns the arbiter does."""
         state, given = self.loop.view.tenant(tenant.job_id), tenant.given
         return Seen(
             *(part, tenant.controlled, state.lease is not None),
-            processes=max(1, sum(bool(work.get(pid)) for pid in _pids(tenant))),
+            processes=_processes(tenant),
             request=given.request if state.sliced else 0.0,
             limit=given.limit if state.sliced else 1.0,
+            wanted=said.wanted if said else None,
         )
 
     def _tell(self, tenant: Tenant, client: Client) -> None:
@@ -223,12 +238,12 @@ class TimeSlices:
             client.runs = {}
             return
         for uuid in tenant.gang:
-            now, before = self.chosen(tenant.job_id, uuid), client.runs.get(uuid, (None, None))
-            client.runs[uuid] = now.slice_us, now.duty
-            if now.slice_us != before[0]:
+            now = self.chosen(tenant.job_id, uuid)
+            before, client.runs[uuid] = client.runs.get(uuid), now.runs
+            if not before or now.slice_us != before[0]:
                 client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, now.slice_us))
-            if now.duty != before[1]:
-                client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, now.duty))
+            if not before or now.runs[1:] != before[1:]:
+                client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, *now.runs[1:]))
 
     def _tell_arbiter(self, tenant: Tenant) -> None:
         """Whether slices can divide the tenant's work from that of others."""
@@ -239,13 +254,15 @@ class TimeSlices:
             self.loop.run(Channels(tenant.job_id, controlled))
 
 
-def _said(tenant: Tenant) -> float | None:
-    """What part of the time one of its processes had unfinished work. None: one has not said it."""
-    said = [client.unfinished for client in tenant.clients if client.held]
-    for client in tenant.clients:
-        client.unfinished = None
-    known = [part for part in said if part is not None]
-    return max(known, default=0.0) if len(known) == len(said) else None
+def _place(tenant: Tenant) -> tuple[int, int]:
+    """The order of windows. Those of a job on several devices begin at the same time where it can:
+    its kernels on one may wait for those on another."""
+    return -len(tenant.gang), tenant.job_id
+
+
+def _processes(tenant: Tenant) -> int:
+    """How many use the tenant's devices: NVML does not know."""
+    return max(1, sum(bool(client.held) for client in tenant.clients))
 
 
 def _take_work(tenant: Tenant) -> Work | None:

@@ -19,7 +19,7 @@ from leased.connections import limits
 from leased.connections.connection import Connection
 from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
-from leased.leasing.tenant import Tenant
+from leased.leasing.tenant import Busy, Tenant
 from leased.node import message_handlers
 from leased.node.admin_connection import Handler
 from leased.node.message_rate import MessageRate
@@ -79,7 +79,8 @@ class ClientConnection(Connection):
         self.restoring = False
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)
-        self.unfinished: float | None = None
+        self.progress_at: int | None = None
+        self.busy: Busy | None = None
         self.work: Work | None = None
         # stale: the connection is a former daemon's, and its client has not said HELLO to this one.
         # restored: it is a former daemon's, whatever the client has said since.
@@ -88,7 +89,7 @@ class ClientConnection(Connection):
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
-        self.runs: dict[str, tuple[int, int]] = {}
+        self.runs: dict[str, tuple[int, int, int, int]] = {}
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it

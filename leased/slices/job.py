@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-MADE_US = 2048  # the driver's own slice of a group that computes
 LONG_US, SHORT_US = 20_000, 50  # of a job whose bursts are not interrupted; of one beside it
 TURN_US = 5000  # the mean slice of jobs that always have work
-LEAST = 0.0075  # of the time: NVML says whole percents
 AS_MADE = 0  # as a slice: the driver's own
 ALWAYS = 1000  # as a duty: in all of the time
+PERIOD_MS = 20  # of a duty
 
 
 @dataclass(frozen=True)
 class Seen:
     """A job on one device. part: the part of the time since the last look in which the device
-    worked for it; None: not known. processes: how many of its processes it worked for. request,
-    limit: the part of the device's time that it has at least and at most."""
+    worked for it; None: not known. processes: how many of its processes use the device. request,
+    limit: the part of the device's time that it has at least and at most. wanted: in what part of
+    the time in which it might run it had unfinished work, or more of it after a moment; None: not
+    known."""
 
     part: float | None
     controlled: bool
@@ -25,6 +26,7 @@ class Seen:
     processes: int = 1
     request: float = 0.0
     limit: float = 1.0
+    wanted: float | None = None
 
     @property
     def has_share(self) -> bool:
@@ -32,12 +34,19 @@ class Seen:
 
 
 class Choice(NamedTuple):
-    """slice_us: of each of its groups. duty: per mille of the time in which they may run. why: a
-    phrase for people."""
+    """slice_us: of each of its groups. duty: per mille of each period in which they may run;
+    begins: when that begins, per mille; period_ms: how long each is. why: a phrase for people."""
 
     slice_us: int
     duty: int
     why: str
+    begins: int = 0
+    period_ms: int = PERIOD_MS
+
+    @property
+    def runs(self) -> tuple[int, int, int, int]:
+        """What its processes are told."""
+        return self.slice_us, self.duty, self.begins, self.period_ms
 
 
 def as_made(why: str) -> Choice:

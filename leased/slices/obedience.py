@@ -1,7 +1,8 @@
 """Which jobs do not do what was chosen for them: a program may set its own slices.
 
 A job has no more of a device than the part of the time in which it may run. One that has more, look
-after look, does not keep to it, whatever its processes say.
+after look, does not keep to it, whatever its processes say. NVML knows that while nobody else has
+work: where several have, it does not say whose the device does.
 """
 
 from __future__ import annotations
@@ -26,11 +27,6 @@ class Obedience:
     over: dict[int, int] = field(default_factory=dict)
     caught: set[int] = field(default_factory=set)
 
-    @property
-    def doubts(self) -> bool:
-        """Whether it is not sure yet of a job that it keeps to its part of the time."""
-        return any(looks for job, looks in self.over.items() if job not in self.caught)
-
     def look(self, jobs: Mapping[int, Seen], chosen: Mapping[int, Choice]) -> None:
         """chosen: before this look."""
         none: deque[int] = deque([ALWAYS] * LATE, LATE)
@@ -38,7 +34,8 @@ class Obedience:
         for job, seen in jobs.items():
             self.duties[job].append(chosen[job].duty if job in chosen else ALWAYS)
             most = max(self.duties[job]) / ALWAYS * MORE + ADDED
-            over = seen.controlled and seen.part is not None and seen.part > most
+            alone = all(other.wanted == 0 for each, other in jobs.items() if each != job)
+            over = alone and seen.controlled and seen.part is not None and seen.part > most
             self.over[job] = self.over.get(job, 0) + 1 if over else 0
         self.over = {job: looks for job, looks in self.over.items() if job in jobs}
         self.caught = {job for job in jobs if job in self.caught or self.over[job] >= LOOKS}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from leased.slices.job import ALWAYS, Choice
-
 SATURATES = 0.85  # of the time with unfinished work: the job always has work
 
 
@@ -33,15 +31,3 @@ def parts(
     left = max(0.0, 1.0 - sum(found.values()))
     found |= {job: left * max(1, processes[job]) / groups for job in saturating}
     return found
-
-
-def by_slices(
-    unfinished: Mapping[int, float], processes: Mapping[int, int], chosen: Mapping[int, Choice]
-) -> dict[int, float] | None:
-    """By job, the part of the device's time that their slices give them. None: some do not always
-    have work, so that they give slices away, or it is not only slices that divide the time."""
-    slices = {job: chosen[job].slice_us * max(1, processes[job]) for job in unfinished}
-    divided = all(chosen[job].slice_us and chosen[job].duty == ALWAYS for job in unfinished)
-    if not divided or min(unfinished.values(), default=0.0) < SATURATES:
-        return None
-    return {job: us / sum(slices.values()) for job, us in slices.items()}

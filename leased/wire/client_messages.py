@@ -90,11 +90,13 @@ class Stuck:
 @dataclass(frozen=True)
 class Progress:
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
-    has unfinished work (seen_ns), and for how many it had some (busy_ns)."""
+    has unfinished work (seen_ns), for how many it had some (busy_ns), and for how many it had some
+    or submitted more after a moment (wanted_ns)."""
 
     calls: int
     busy_ns: int = 0
     seen_ns: int = 0
+    wanted_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_REQUEST: lambda _: Request(),
     lib.GL_RELEASED: _released,
     lib.GL_STUCK: lambda m: Stuck(m.epoch),
-    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns),
+    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns, m.wanted_ns),
     lib.GL_RESTORED: lambda m: Restored(m.epoch, m.bytes, m.ns),
     lib.GL_WHY: lambda _: Why(),
     lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),

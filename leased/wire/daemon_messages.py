@@ -145,11 +145,12 @@ def claimed(code: int, number: int, uuid: str, size: int, reason: str = "") -> b
     return _bytes(message)
 
 
-def run(uuid: str, kind: int, value: int) -> bytes:
+def run(uuid: str, kind: int, value: int, begins: int = 0, period_ms: int = 0) -> bytes:
     """How the client's channel groups on a device run: enum gl_run_kind."""
     message = new(lib.GL_RUN)
     ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
     message.kind, message.value = kind, value
+    message.begins, message.period_ms = begins, period_ms
     return _bytes(message)
 
 

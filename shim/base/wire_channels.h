@@ -24,14 +24,18 @@ struct gl_channels {
  * that the process makes later. */
 enum gl_run_kind {
 	GL_RUN_SLICE = 1, /* value: us, the time slice of each compute group; 0: the driver's own */
-	GL_RUN_DUTY = 2   /* value: per mille of the time in which the groups may run */
+	/* The groups may run in one part of each period only, which may reach into the next one.
+	 * value: how long that is, begins: when it begins, per mille of a period. From 1000 on:
+	 * always. Periods begin at their multiples on CLOCK_MONOTONIC, so all processes of a node
+	 * have the same. */
+	GL_RUN_DUTY = 2
 };
 
 struct gl_run {
 	struct gl_header header;
-	uint8_t uuid[16]; /* GL_UUID_BYTES */
-	uint32_t kind;    /* enum gl_run_kind, perhaps of a later release */
-	uint32_t zero;
+	uint8_t uuid[16];           /* GL_UUID_BYTES */
+	uint32_t kind;              /* enum gl_run_kind, perhaps of a later release */
+	uint16_t begins, period_ms; /* of GL_RUN_DUTY; else 0 */
 	uint64_t value;
 };
 /* cffi:end */

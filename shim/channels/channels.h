@@ -42,8 +42,15 @@ void channels_set_slice(const uint8_t uuid[16], uint64_t us);
 /* So many of the process's groups on that GPU have work: each has a part of the slice, so that the
  * process has it once. */
 void channels_divide_slice(const uint8_t uuid[16], unsigned int groups);
-/* The part of the time in which they may run, per mille; from 1000 on: always. */
-void channels_set_duty(const uint8_t uuid[16], unsigned int permille);
+/* The part of each period in which they may run, and when it begins, per mille; from 1000 on:
+ * always. period_ms: 0: MIN_PERIOD_MS. */
+struct duty {
+	uint16_t permille, begins, period_ms;
+};
+#define MIN_PERIOD_MS 20
+void channels_set_duty(const uint8_t uuid[16], const struct duty *duty);
+/* Is this the time in which they may not run on one of the GPUs? */
+bool channels_paused(void);
 
 /* The daemon that wanted these is gone. They are kept until another one says what it wants, so that
  * jobs beside this one do not suffer, but for half a minute at most, and a duty of next to nothing

@@ -23,9 +23,8 @@
 #define MS UINT64_C(1000000)
 #define STACK_BYTES (64 * 1024)
 #define MOST_GPUS 16
-#define PERIOD_NS (20 * MS) /* of a duty */
-#define MOST_FAILURES 3     /* in a row; then groups count as not controllable */
-#define RETRY_NS (5 * MS)   /* until a call that has failed is made again */
+#define MOST_FAILURES 3   /* in a row; then groups count as not controllable */
+#define RETRY_NS (5 * MS) /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
 #define FAILED 1             /* a stop that has ended by itself */
 #define LEAST_DUTY 100       /* per mille, while no daemon is there that could end it */
@@ -40,7 +39,7 @@ static struct gpu {
 	bool used;
 	uint64_t slice_us;  /* 0: as made */
 	unsigned int parts; /* of the slice: groups that have work; 0 as 1 */
-	unsigned int duty;  /* per mille */
+	struct duty duty;
 } gpus[MOST_GPUS];
 static uint64_t forget_at; /* when all of that is forgotten, in ns; 0: the daemon is there */
 static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
@@ -240,10 +239,24 @@ static bool stop_wanted(void)
 	return atomic_load(&stop_until) > FAILED;
 }
 
-/* Is this the part of the period in which groups of this GPU do not run? */
+/* A thousandth of a period, in ns. */
+static uint64_t unit_of(const struct gpu *gpu)
+{
+	return gpu->duty.period_ms * (MS / 1000);
+}
+
+/* How long ago groups of this GPU began to run. */
+static uint64_t phase_of(const struct gpu *gpu, uint64_t now)
+{
+	uint64_t unit = unit_of(gpu);
+
+	return (now + unit * (1000 - gpu->duty.begins)) % (unit * 1000);
+}
+
+/* Is this the part of the period in which they do not run? */
 static bool pauses(const struct gpu *gpu, uint64_t now)
 {
-	return gpu && now % PERIOD_NS >= PERIOD_NS / 1000 * gpu->duty;
+	return gpu && phase_of(gpu, now) >= unit_of(gpu) * gpu->duty.permille;
 }
 
 static bool off_wanted(struct groups *all, const struct channel *channel, uint64_t now)
@@ -408,10 +421,14 @@ static uint64_t next_ns(void)
 	if (forget_at && (next == NO_END || forget_at < now + next))
 		next = forget_at > now ? forget_at - now : 0;
 	for (size_t i = 0; i < MOST_GPUS; i++) {
-		uint64_t at = now % PERIOD_NS, on = PERIOD_NS / 1000 * gpus[i].duty;
-		uint64_t edge = at < on ? on - at : PERIOD_NS - at;
+		uint64_t edge, at, on;
 
-		if (gpus[i].used && gpus[i].duty < 1000 && edge < next)
+		if (!gpus[i].used || gpus[i].duty.permille >= 1000)
+			continue;
+		at = phase_of(&gpus[i], now);
+		on = unit_of(&gpus[i]) * gpus[i].duty.permille;
+		edge = at < on ? on - at : unit_of(&gpus[i]) * 1000 - at;
+		if (edge < next)
 			next = edge;
 	}
 	groups_give();
@@ -512,7 +529,7 @@ static struct gpu *gpu_place(const uint8_t uuid[GPU_UUID_BYTES])
 {
 	for (size_t i = 0; i < MOST_GPUS; i++) {
 		if (!gpus[i].used) {
-			gpus[i] = (struct gpu){.used = true, .duty = 1000};
+			gpus[i] = (struct gpu){.used = true, .duty = {1000, 0, MIN_PERIOD_MS}};
 			memcpy(gpus[i].uuid, uuid, GPU_UUID_BYTES);
 		}
 		if (!memcmp(gpus[i].uuid, uuid, GPU_UUID_BYTES))
@@ -546,25 +563,39 @@ void channels_divide_slice(const uint8_t uuid[GPU_UUID_BYTES], unsigned int grou
 	ask();
 }
 
-void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], unsigned int permille)
+void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], const struct duty *duty)
 {
 	struct gpu *gpu;
 
 	groups_take();
 	gpu = gpu_place(uuid);
 	if (gpu)
-		gpu->duty = permille < 1000 ? permille : 1000;
+		gpu->duty = *duty;
+	if (gpu && gpu->duty.period_ms < MIN_PERIOD_MS)
+		gpu->duty.period_ms = MIN_PERIOD_MS;
 	forget_at = 0;
 	groups_give();
 	ask();
+}
+
+bool channels_paused(void)
+{
+	uint64_t now = now_ns();
+	bool paused = false;
+
+	groups_take();
+	for (size_t i = 0; i < MOST_GPUS; i++)
+		paused |= gpus[i].used && pauses(&gpus[i], now);
+	groups_give();
+	return paused;
 }
 
 void channels_keep(void)
 {
 	groups_take();
 	for (size_t i = 0; i < MOST_GPUS; i++)
-		if (gpus[i].used && gpus[i].duty < LEAST_DUTY)
-			gpus[i].duty = LEAST_DUTY;
+		if (gpus[i].used && gpus[i].duty.permille < LEAST_DUTY)
+			gpus[i].duty.permille = LEAST_DUTY;
 	forget_at = now_ns() + KEPT_NS;
 	groups_give();
 	ask();

@@ -338,11 +338,23 @@ void lease_measure(struct lease *lease, struct gl_progress *progress)
 	lease->sample_until = lease->port->now() + SAMPLED_NS;
 	progress->busy_ns = lease->busy_ns;
 	progress->seen_ns = lease->seen_ns;
+	progress->wanted_ns = lease->wanted_ns;
 }
 
 /* What a sample finds counts for the time since the one before. */
+static void count_sample(struct lease *lease, uint64_t since)
+{
+	bool idle = lease->port->gate->empty() && lease->port->work->idle();
+	bool submits = lease->port->gate->calls() != lease->sampled_calls;
+
+	lease->seen_ns += since;
+	lease->busy_ns += idle ? 0 : since;
+	lease->wanted_ns += idle && !submits ? 0 : since;
+}
+
 static void sample(struct lease *lease)
 {
+	bool paused = lease->port->stops->paused();
 	uint64_t now = lease->port->now(), since = now - lease->sampled_at;
 
 	if (now >= lease->sample_until) {
@@ -351,13 +363,11 @@ static void sample(struct lease *lease)
 	}
 	if (lease->sampled_at && since < SAMPLE_EVERY_NS)
 		return;
-	if (lease->sampled_at && since < SAMPLED_NS) {
-		bool idle = lease->port->gate->empty() && lease->port->work->idle();
-
-		lease->seen_ns += since;
-		lease->busy_ns += idle ? 0 : since;
-	}
+	if (lease->sampled_at && since < SAMPLED_NS && !paused && !lease->sample_paused)
+		count_sample(lease, since);
 	lease->sampled_at = now;
+	lease->sample_paused = paused;
+	lease->sampled_calls = lease->port->gate->calls();
 }
 
 /* How many ns stopped work has to wait for a daemon yet; below 0: there is one, nothing is stopped,

@@ -82,8 +82,10 @@ struct lease {
 	uint64_t look_at;     /* when to check next whether the program pauses */
 	struct idle_history pauses;
 	/* How much of the time the process has unfinished work, for who asks (GL_MEASURE). */
-	uint64_t sample_until, sampled_at; /* until when samples are taken; the last one, or 0 */
-	uint64_t busy_ns, seen_ns;         /* as in GL_PROGRESS */
+	uint64_t sample_until, sampled_at;    /* until when samples are taken; the last one, or 0 */
+	bool sample_paused;                   /* at the last one its duty kept it from a device */
+	unsigned long sampled_calls;          /* submissions until then */
+	uint64_t busy_ns, seen_ns, wanted_ns; /* as in GL_PROGRESS */
 };
 
 /* Initialises a lease in NONE, also in a forked child. */
@@ -111,7 +113,7 @@ int64_t lease_pause_ns(const struct lease *lease);
 /* Do threads at the gate wait for the daemon or for memory? Otherwise the gate is open, or shut
  * only until work of this process has finished. */
 bool lease_awaited(const struct lease *lease);
-/* Fills in busy_ns and seen_ns of a PROGRESS. Samples are taken for another second. */
+/* Fills in the times of a PROGRESS. Samples are taken for another second. */
 void lease_measure(struct lease *lease, struct gl_progress *progress);
 /* The daemon that knew of the lease is gone. A holder keeps its lease. */
 void lease_forget_daemon(struct lease *lease);

@@ -50,7 +50,7 @@ bool message_greet(void)
 static void send_progress(void)
 {
 	struct gl_progress progress = {message_header(GL_PROGRESS, sizeof(progress)), gate_calls(),
-	                               0, 0};
+	                               0, 0, 0};
 
 	lease_measure(&process_lease, &progress);
 	link_send(&progress, sizeof(progress));
@@ -69,7 +69,9 @@ static void take_run(const struct gl_run *run)
 		channels_set_slice(run->uuid,
 		                   run->value < MOST_SLICE_US ? run->value : MOST_SLICE_US);
 	else if (run->kind == GL_RUN_DUTY)
-		channels_set_duty(run->uuid, run->value < 1000 ? (unsigned int)run->value : 1000);
+		channels_set_duty(run->uuid,
+		                  &(struct duty){run->value < 1000 ? (uint16_t)run->value : 1000,
+		                                 run->begins % 1000, run->period_ms});
 }
 
 /* A refusal also ends a lease that the process holds: its job has ended. */

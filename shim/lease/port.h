@@ -45,6 +45,7 @@ struct lease_quiet {
 /* Stops in mid-kernel (channels/channels.h). */
 struct lease_stops {
 	bool (*able)(void);    /* can work be stopped? */
+	bool (*paused)(void);  /* does its duty keep work from a device now? */
 	void (*prepare)(void); /* makes what movable() needs, while no work is in the way */
 	void (*begin)(void);   /* asks for a stop, which ends by itself unless phase() is called */
 	enum stop_phase (*phase)(void); /* and the stop lasts for longer */

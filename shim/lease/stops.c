@@ -73,6 +73,7 @@ static void give_up(void)
 
 const struct lease_stops process_stops = {
     .able = able,
+    .paused = channels_paused,
     .prepare = prepare,
     .begin = begin,
     .phase = phase,

@@ -27,7 +27,7 @@ from typing import Any
 
 from leased.slices.job import TURN_US
 from tests.gpu.build import build
-from tests.gpu.check_elastic import MOST_ERROR, Program
+from tests.gpu.check_elastic import Program
 from tests.gpu.check_slices import (
     AHEAD_MS,
     EVERY_MS,
@@ -35,8 +35,8 @@ from tests.gpu.check_slices import (
     REQUEST_MS,
     SWEEP_MS,
     THREE,
+    Asked,
     Bench,
-    check_shares,
     programs,
     share_out,
 )
@@ -161,21 +161,12 @@ def said(one: Mapping[str, Any]) -> str:
     return f"{one['p50_ms']:.2f}/{one['p99_ms']:.2f} ms {one['done_s']:.1f}/s"
 
 
-def check_kinds(bench: Bench) -> Result:
-    """Three jobs with shares whose kernels are of three kinds."""
-    small = bench.sweeps(SMALL_MS, round(AHEAD_MS / SMALL_MS))
-    graph = bench.sweeps(GRAPH_MS, 5, round(AHEAD_MS / 5 / GRAPH_MS), "graph")
-    sweep = bench.sweeps(SWEEP_MS, round(AHEAD_MS / SWEEP_MS))
-    return share_out(bench, [(0.3, small), (0.4, graph), (0.3, sweep)])
-
-
-def within(check: Callable[[], Result]) -> Result:
-    """What jobs with shares got must be what they asked for."""
-    run = check()
-    summary = f"error {run['error']:.3f}: {run['summary']}"
-    return run | {"good": run["good"] and run["error"] <= MOST_ERROR, "summary": summary}
-
-
+# Of three kinds of kernels.
+KINDS = (
+    Asked(0.3, SMALL_MS, round(AHEAD_MS / SMALL_MS)),
+    Asked(0.4, 5 * GRAPH_MS, round(AHEAD_MS / 5 / GRAPH_MS), "graph"),
+    Asked(0.3, SWEEP_MS, round(AHEAD_MS / SWEEP_MS)),
+)
 SHARES = ("shares_service", "shares_two", "shares_three", "shares_kinds")
 GROUPS = {
     "driver": [name for name, pair in PAIRS.items() if not set(TORCH) & set(pair)],
@@ -213,9 +204,9 @@ def checks_of(bench: Bench, names: Sequence[str]) -> dict[str, Callable[[], Resu
     }
     return checks | {
         "shares_service": partial(check, shared, ("request:0.3", "request:0")),
-        "shares_two": partial(within, partial(check_shares, bench, PAIR)),
-        "shares_three": partial(within, partial(check_shares, bench, THREE)),
-        "shares_kinds": partial(within, partial(check_kinds, bench)),
+        "shares_two": partial(share_out, bench, PAIR),
+        "shares_three": partial(share_out, bench, THREE),
+        "shares_kinds": partial(share_out, bench, KINDS),
     }
 
 

@@ -2,13 +2,15 @@
 
 `python -m tests.gpu.check_slices [--only service,saturating,...]` on a machine with a GPU, as root.
 service, service_long: how long requests take beside a saturating job of short or long kernels.
-saturating: what two such jobs do together. shares, shares_three: what jobs with a `request` get.
+saturating: what two such jobs do together. shares, shares_...: what jobs with a `request` get of
+what they do alone, as a part of what all get; limit_...: what one with a `limit` gets, alone on the
+GPU. They print each second what each got, how it was told to run, and whose work NVML says it was.
 handoff: how soon the next job works where a kernel is long.
 moved: kernels whose memory goes and comes back while they are stopped. torch_eager, torch_graph,
 torch_conv: two trainings whose memory does not fit. exit: processes that end while their kernel is
 stopped. loads: calls of other threads meanwhile. Prints a line a check and a table; writes
 slices-GPU.json in $OUT or build/bench. On the emulated GPU: `--mib 1 --piece-mib 64 --cap 96MiB`,
-and without the checks of PyTorch.
+and without the checks of PyTorch and JAX. SHARES stands for all of shares and limits but JAX.
 """
 
 from __future__ import annotations
@@ -17,27 +19,40 @@ import argparse
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from leased.api.client import ask
 from tests.gpu import commands
 from tests.gpu.build import KERNELS, build, build_all
 from tests.gpu.check_elastic import Program
 from tests.gpu.checks import Result, run_checks
-from tests.gpu.jobs import Job, Sharing, finish_all, on_gpu, run_together, sharing, stopping
+from tests.gpu.jobs import (
+    Job,
+    Sharing,
+    finish_all,
+    framework_python,
+    on_gpu,
+    run_together,
+    sharing,
+    stopping,
+)
 
 REQUEST_MS, EVERY_MS = 3.1, 20
 SWEEP_MS = 2.2
 QUEUED = 8
 AHEAD_MS = 20.0  # of kernels that a program of a share submits ahead
-PAIR = ((0.1, SWEEP_MS), (0.9, SWEEP_MS))  # request, ms of a kernel
-THREE = ((0.3, 0.1), (0.4, SWEEP_MS), (0.3, 20.0))
 ALONE_S = 3.0
+MEMORY = "32GiB"  # of a device
+QUIET_S = 2.5  # in which the daemon sees that a job is idle
+WINDOW_S = 10  # in which shares are to hold
+MOST_ERROR, LEAST_TOGETHER = 0.02, 0.96
 ENDS_S = 10.0  # within how long a process has to end
 STOPPED = "work is stopped in mid-kernel"
 CALLS = ("load", "free", "host", "copy")  # of loads.cu
@@ -144,7 +159,7 @@ def serve_beside(bench: Bench, batch_ms: float) -> Result:
     with programs(bench.bare("service", service), bench.bare("batch", batch)) as both:
         alone = serve(bench, both[0], 0)
         bare = serve(bench, both[0], 0, both[1])
-    with sharing("32GiB") as share:
+    with sharing(MEMORY) as share:
         jobs = [bench.tenant(share, "service", "", service)]
         jobs.append(bench.tenant(share, "batch", "", batch))
         with programs(*jobs) as both:
@@ -170,16 +185,31 @@ def check_service(bench: Bench, batch_ms: float) -> Result:
     }
 
 
-def rates_together(started: Sequence[Program], settle: float, seconds: float) -> Result:
-    """What each does alone, and beside the others: kernels a second."""
+def steps_a_second(result: Mapping[str, Any]) -> float:
+    steps = sum(map(int, result["by_second"].values()))
+    return steps / (float(result["to"]) - float(result["from"]))
+
+
+def alone_together(
+    started: Sequence[Program], settle: float, seconds: float, quiet: float = 0
+) -> tuple[list[float], list[Result], int]:
+    """What each does alone, steps a second; what each did at once, and from which second on that
+    counts. quiet: seconds between the two, in which nobody works."""
     alone = []
     for program in started:
+        time.sleep(quiet)
         program.begin(ALONE_S)
-        alone.append(rate(program.result()))
+        alone.append(steps_a_second(program.result()))
+    time.sleep(quiet)
     for program in started:
         program.begin(settle + seconds + 2)
     first = int(time.time() + settle) + 1
-    results = [program.result() for program in started]
+    return alone, [program.result() for program in started], first
+
+
+def rates_together(started: Sequence[Program], settle: float, seconds: float) -> Result:
+    """What each does alone, and beside the others: kernels a second."""
+    alone, results, first = alone_together(started, settle, seconds)
     together = [in_window(result, first, first + int(seconds)) for result in results]
     parts = [now / (then or 1) for now, then in zip(together, alone, strict=True)]
     return {
@@ -195,7 +225,7 @@ def check_saturating(bench: Bench) -> Result:
     command = bench.sweeps(SWEEP_MS, QUEUED)
     with programs(*(bench.bare(f"job {n}", command) for n in range(2))) as both:
         bare = rates_together(both, 0, bench.seconds)
-    with sharing("32GiB") as share:
+    with sharing(MEMORY) as share:
         jobs = [bench.tenant(share, f"job {n}", "", command) for n in range(2)]
         with programs(*jobs) as both:
             leased = rates_together(both, bench.settle, bench.seconds)
@@ -207,35 +237,170 @@ def check_saturating(bench: Bench) -> Result:
     }
 
 
-def share_out(bench: Bench, wanted: Sequence[tuple[float, Sequence[str]]]) -> Result:
-    """Jobs of a request and a command: the part of what all got that each got. error: how far that
-    is from what was to be had, at most."""
-    with sharing("32GiB") as share:
+# -- shares and limits -----------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """A job. part: what it is to have, and requests unless it has options. program: `kernel`, or
+    `graph` of kernels, of ms, of which so many are submitted ahead; or a loop of share_loops."""
+
+    part: float
+    ms: float = 0
+    queued: int = 0
+    program: str = "kernel"
+    options: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.program} {self.ms:g} ms, {self.queued} queued" if self.ms else self.program
+
+    def command(self, bench: Bench) -> list[str]:
+        if not self.ms:
+            return framework_python("-m", "tests.gpu.share_loops", self.program)
+        if self.program == "graph":
+            return bench.sweeps(self.ms / GRAPH, self.queued, GRAPH, "graph")
+        return bench.sweeps(self.ms, self.queued)
+
+
+GRAPH = 5  # kernels of a graph
+PAIR = (Asked(0.1, SWEEP_MS, QUEUED), Asked(0.9, SWEEP_MS, QUEUED))
+WAITS = (Asked(0.3, SWEEP_MS, 1), Asked(0.7, SWEEP_MS, QUEUED))
+SMALL = (Asked(0.7, 0.1, 1), Asked(0.3, SWEEP_MS, QUEUED))
+THREE = (Asked(0.3, 0.1, 200), Asked(0.4, SWEEP_MS, QUEUED), Asked(0.3, 20.0, 2))
+# What is left over is divided evenly, and one has no share.
+THIRD = (
+    Asked(0.5, SWEEP_MS, 1, options="request:0.4"),
+    Asked(0.4, 2.0, QUEUED, "graph", "request:0.3"),
+    Asked(0.1, SWEEP_MS, QUEUED, options=""),
+)
+LIMITS = {
+    "limit_waits": Asked(0.3, SWEEP_MS, 1),
+    "limit_small": Asked(0.3, 0.1, 1),
+    "limit_graph": Asked(0.3, 2.0, QUEUED, "graph"),
+}
+
+
+class Watch(threading.Thread):
+    """Notes once a second how the daemon lets jobs run, and whose work NVML says it is."""
+
+    def __init__(self, share: Sharing, bench: Bench, jobs: Sequence[Job]) -> None:
+        super().__init__(daemon=True)
+        self.share, self.gpu, self.jobs = share, bench.gpu, jobs
+        self.seen: dict[int, list[str]] = {}
+        self.ends = threading.Event()
+
+    def run(self) -> None:
+        while not self.ends.wait(1 - time.time() % 1):
+            status = ask(self.share.admin, {"op": "status"})
+            tenants = {tenant["job_id"]: tenant for tenant in status["tenants"]}
+            ran = [tenants.get(job.number, {}).get("slices", {}) for job in self.jobs]
+            self.seen[int(time.time()) - 1] = [
+                "; ".join(self._words(slices) for slices in one.values()) for one in ran
+            ] + [f"NVML {self._nvml()}"]
+
+    @staticmethod
+    def _words(slices: Mapping[str, Any]) -> str:
+        us = "driver's" if slices["slice_s"] is None else f"{slices['slice_s'] * 1e6:.0f} us"
+        return f"{slices['duty']:.3f} of the time, {us} ({slices['why']})"
+
+    def _nvml(self) -> str:
+        """Percents by pid of the last second, summed over its samples."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(self.gpu)
+            since = int((time.time() - 1) * 1e6)
+            samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
+            return str([(sample.pid, sample.smUtil) for sample in samples])
+        except Exception as fault:
+            return repr(fault)
+
+    def __exit__(self, *_: object) -> None:
+        self.ends.set()
+        self.join()
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+
+def share_out(bench: Bench, asked: Sequence[Asked]) -> Result:
+    """Jobs at once: what each got of what it does alone."""
+    with sharing(MEMORY) as share:
         jobs = [
-            bench.tenant(share, f"job {n}", f"request:{request}", command)
-            for n, (request, command) in enumerate(wanted)
+            bench.tenant(
+                share,
+                one.name,
+                f"request:{one.part}" if one.options is None else one.options,
+                one.command(bench),
+            )
+            for one in asked
         ]
-        with programs(*jobs) as started:
-            found = rates_together(started, bench.settle, 10)
-    got = [part / (found["sum"] or 1) for part in found["parts"]]
-    error = max(abs(one - request) for one, (request, _) in zip(got, wanted, strict=True))
-    texts = ":".join(f"{request:g}" for request, _ in wanted), ":".join(f"{g:.3f}" for g in got)
-    return found | {
-        "wanted": wanted,
+        with programs(*jobs) as started, Watch(share, bench, jobs) as watch:
+            alone, results, first = alone_together(started, bench.settle, WINDOW_S, QUIET_S)
+    return judge_shares(asked, alone, results, first, watch.seen)
+
+
+def judge_shares(
+    asked: Sequence[Asked],
+    alone: Sequence[float],
+    results: Sequence[Result],
+    first: int,
+    seen: Mapping[int, Sequence[str]],
+) -> Result:
+    def parts(begin: int, end: int) -> list[float]:
+        return [
+            in_window(result, begin, end) / (rate or 1)
+            for result, rate in zip(results, alone, strict=True)
+        ]
+
+    found = parts(first, first + WINDOW_S)
+    together = sum(found)
+    limited = len(asked) == 1
+    of = 1.0 if limited else together or 1.0
+    got = [part / of for part in found]
+    seconds = range(min(seen, default=first), first + WINDOW_S)
+    by_second = {
+        second: [round(part, 3) for part in parts(second, second + 1)] for second in seconds
+    }
+    for second, each in by_second.items():
+        mark = "*" if second >= first else " "
+        print(f"  {second % 1000:3d}{mark} {each} {' | '.join(seen.get(second, []))}")
+    error = max(abs(part - one.part) for part, one in zip(got, asked, strict=True))
+    wrong = sum(result.get("wrong", 0) for result in results)
+    words = [f"{one.name}: alone {rate:.1f}/s" for one, rate in zip(asked, alone, strict=True)]
+    good = wrong == 0 and error <= MOST_ERROR and (limited or together >= LEAST_TOGETHER)
+    return {
+        "good": good,
+        "asked": [one.part for one in asked],
         "got": got,
-        "error": error,
-        "good": found["wrong"] == 0,
-        "summary": f"{' got '.join(texts)}, together {found['sum']:.3f}, {found['wrong']} wrong",
+        "together": together,
+        "alone": list(alone),
+        "by_second": by_second,
+        "seen": dict(seen),
+        "summary": f"asked {':'.join(f'{one.part:g}' for one in asked)}, got "
+        f"{':'.join(f'{part:.3f}' for part in got)}, error {error:.3f}, together {together:.3f} "
+        f"of alone, {wrong} wrong ({'; '.join(words)})",
     }
 
 
-def check_shares(bench: Bench, wanted: Sequence[tuple[float, float]]) -> Result:
-    """wanted: request, and ms of a kernel."""
-    ahead = [max(2, min(512, round(AHEAD_MS / ms))) for _, ms in wanted]
-    return share_out(
-        bench,
-        [(part, bench.sweeps(ms, n)) for (part, ms), n in zip(wanted, ahead, strict=True)],
-    )
+def check_limit(bench: Bench, asked: Asked) -> Result:
+    """One job alone on the GPU, and before and after it the same program without a limit."""
+    with programs(bench.bare(asked.name, asked.command(bench))) as [bare], sharing(MEMORY) as share:
+
+        def rate() -> float:
+            bare.begin(ALONE_S)
+            return steps_a_second(bare.result())
+
+        before = rate()
+        job = bench.tenant(share, asked.name, f"limit:{asked.part}", asked.command(bench))
+        with programs(job) as [program], Watch(share, bench, [job]) as watch:
+            program.begin(bench.settle + WINDOW_S + 2)
+            first = int(time.time() + bench.settle) + 1
+            result = program.result()
+        alone = (before + rate()) / 2
+    return judge_shares([asked], [alone], [result], first, watch.seen)
 
 
 # -- stops in mid-kernel -------------------------------------------------------------------
@@ -245,7 +410,7 @@ def check_handoff(bench: Bench) -> Result:
     """One kernel that needs many turns, beside short ones. A pause of these is a turn of the other
     and two handoffs."""
     options, quantum_ms = "memory:swap,lock:on,tq:1", 1000
-    with sharing("32GiB") as share:
+    with sharing(MEMORY) as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
         with programs(long, short) as (a, b):
@@ -347,7 +512,7 @@ def check_torch(bench: Bench, name: str) -> Result:
 def end_stopped(bench: Bench, end: Callable[[Job, int], None]) -> Result:
     """A process ends while its kernel is stopped; another works on."""
     options = "memory:swap,lock:on,tq:1"
-    with sharing("32GiB") as share:
+    with sharing(MEMORY) as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
         with programs(long, short) as (a, b):
@@ -394,7 +559,7 @@ def call_beside(bench: Bench, share: Sharing, calls: str) -> Result:
 def check_loads(bench: Bench) -> Result:
     """Calls of other threads while long kernels are stopped. A call that waits for the kernel is
     inside the driver meanwhile: how often there were stops nevertheless is reported."""
-    with sharing("32GiB") as share:
+    with sharing(MEMORY) as share:
         runs = [call_beside(bench, share, calls) for calls in (*CALLS, ",".join(CALLS))]
     texts = [
         f"{run['calls']} {[run[call]['done'] for call in run['calls'].split(',')]} "
@@ -414,14 +579,28 @@ CHECKS: dict[str, Callable[[Bench], Result]] = {
     "service": partial(check_service, batch_ms=SWEEP_MS),
     "service_long": partial(check_service, batch_ms=300),
     "saturating": check_saturating,
-    "shares": partial(check_shares, wanted=PAIR),
-    "shares_three": partial(check_shares, wanted=THREE),
+    "shares": partial(share_out, asked=PAIR),
+    "shares_waits": partial(share_out, asked=WAITS),
+    "shares_small": partial(share_out, asked=SMALL),
+    "shares_three": partial(share_out, asked=THREE),
+    "shares_third": partial(share_out, asked=THIRD),
+    **{name: partial(check_limit, asked=asked) for name, asked in LIMITS.items()},
+    "shares_torch": partial(
+        share_out, asked=(Asked(0.3, program="torch"), Asked(0.7, program="graph"))
+    ),
+    "shares_jax": partial(
+        share_out, asked=(Asked(0.3, program="jax"), Asked(0.7, SWEEP_MS, QUEUED))
+    ),
     "handoff": check_handoff,
     "moved": check_moved,
     **{name: partial(check_torch, name=name) for name in TORCH_STEPS},
     "exit": check_exit,
     "loads": check_loads,
 }
+
+
+def is_share(name: str) -> bool:
+    return name.startswith(("shares", "limit")) and name != "shares_jax"
 
 
 def main() -> int:
@@ -441,7 +620,8 @@ def main() -> int:
         *(chosen.piece_mib, chosen.cap),
     )
     checks = {name: partial(check, bench) for name, check in CHECKS.items()}
-    return run_checks(f"slices-{chosen.gpu}", checks, chosen.only.split(","))
+    names = chosen.only.replace("SHARES", ",".join(n for n in CHECKS if is_share(n))).split(",")
+    return run_checks(f"slices-{chosen.gpu}", checks, names)
 
 
 if __name__ == "__main__":

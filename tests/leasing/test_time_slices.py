@@ -11,7 +11,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.leasing.time_slices import PATIENCE_NS
 from leased.slices import controller
-from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US
+from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Choice, as_made
 from leased.wire import client_messages
 from leased.wire.device_bytes import uuid_text
 from tests.support.fake_client import FakeClient
@@ -29,18 +29,21 @@ class Process(FakeClient):
 
     def __init__(self, pid: int):
         super().__init__(pid)
-        self.heard: list[tuple[str, int, int]] = []
+        self.heard: list[tuple[str, tuple[int, ...]]] = []
 
     def send(self, message: bytes) -> None:
         super().send(message)
         if self.told[-1] == lib.GL_RUN:
             said = ffi.from_buffer("struct gl_run *", message)
-            self.heard.append((uuid_text(bytes(ffi.buffer(said.uuid))), said.kind, said.value))
+            told = (said.kind, said.value, said.begins)
+            self.heard.append(
+                (uuid_text(bytes(ffi.buffer(said.uuid))), told if said.begins else told[:2])
+            )
 
-    def take(self, uuid: str = UUIDS[0]) -> list[tuple[int, int]]:
+    def take(self, uuid: str = UUIDS[0]) -> list[tuple[int, ...]]:
         """What it has heard of a device since it was last asked."""
         heard, self.heard = self.heard, [one for one in self.heard if one[0] != uuid]
-        return [(kind, value) for of, kind, value in heard if of == uuid]
+        return [told for of, told in heard if of == uuid]
 
 
 class Node:
@@ -82,6 +85,16 @@ class Node:
         for _ in range(times):
             self.now += LOOK_NS
             self.slices.measured(UUIDS[0], busy, {process.pid: part for process, part in work})
+
+    def answer(self, tenant: Tenant, process: Process, wanted: float, ns: int = LOOK_NS) -> None:
+        """It says in what part of so much more time it wanted to work."""
+        said = process.progress
+        busy, seen = said.busy_ns + round(wanted * ns), said.seen_ns + ns
+        self.leases.clients.progress(
+            tenant,
+            process,
+            client_messages.Progress(0, busy, seen, said.wanted_ns + busy - said.busy_ns),
+        )
 
     def controlled(self, tenant: Tenant) -> bool:
         return self.leases.view.tenant(tenant.job_id).controlled
@@ -195,26 +208,76 @@ def test_the_arbiter_hears_whether_all_of_a_job_can_be_controlled() -> None:
     assert node.controlled(tenant)
 
 
-def test_shares_side_by_side_are_slices_and_by_turns_they_are_not() -> None:
+def test_shares_side_by_side_are_windows_and_by_turns_they_are_not() -> None:
+    """Whatever NVML says, as soon as both are there."""
     node = Node()
     one, two = node.job(1, request=0.2), node.job(2, request=0.6, limit=0.7)
     a, b = node.process(one), node.process(two)
-    node.look(1, busy=0)
-    node.look(4, (a, 50), (b, 50))
-    slices = [node.slices.chosen(job, UUIDS[0]).slice_us for job in (1, 2)]
-    assert slices[1] > 2 * slices[0] > 0
+    node.look(4, (a, 99))
+    assert a.take() == [*NEW, (DUTY, 300)]
+    assert b.take() == [*NEW, (DUTY, 700, 300)]
     node.say(one, a, lib.GL_CHANNELS_REFUSED)
     node.look(1, (a, 50), (b, 50))
     assert [lease.revoked for lease in node.leases.view.device(UUIDS[0]).holders] == [False, True]
-    assert {node.slices.chosen(job, UUIDS[0])[:2] for job in (1, 2)} == {(AS_MADE, ALWAYS)}
+    assert {node.slices.chosen(job, UUIDS[0]).runs for job in (1, 2)} == {as_made("").runs}
+
+
+def test_a_job_that_says_that_it_wants_less_has_no_window() -> None:
+    node = Node()
+    one, two = node.job(1, request=0.5), node.job(2, request=0.5)
+    a, b = node.process(one), node.process(two)
+    for _ in range(6):
+        node.look(1, (a, 50), (b, 50))
+        node.answer(one, a, 0.2)
+        node.answer(two, b, 1.0)
+    assert node.slices.chosen(1, UUIDS[0]).runs == Choice(LONG_US, ALWAYS, "").runs
+    assert node.slices.chosen(2, UUIDS[0]).runs == Choice(SHORT_US, ALWAYS, "").runs
+    for _ in range(3):
+        node.look(1, (a, 50), (b, 50))
+        node.answer(one, a, 1.0)
+        node.answer(two, b, 1.0)
+    assert [node.slices.chosen(job, UUIDS[0]).duty for job in (1, 2)] == [500, 500]
+
+
+def test_what_a_process_says_counts_for_all_its_devices() -> None:
+    """It is asked for each of them, and has nothing new to say the second time."""
+    node = Node()
+    wide, two = node.job(1, request=0.5, gpus=2), node.job(2, request=0.5, gpus=2)
+    a, b = node.process(wide), node.process(two)
+    for _ in range(6):
+        node.now += LOOK_NS
+        for uuid in UUIDS:
+            node.slices.measured(uuid, 100, {a.pid: 99})
+        for tenant, process, wanted in ((wide, a, 0.2), (two, b, 1.0)):
+            node.answer(tenant, process, wanted)
+            node.answer(tenant, process, 1.0, ns=1000)
+    assert [node.slices.chosen(1, uuid).runs for uuid in UUIDS] == [
+        Choice(LONG_US, ALWAYS, "").runs
+    ] * 2
+
+
+def test_windows_of_jobs_on_several_devices_begin_together() -> None:
+    node = Node()
+    node.process(node.job(1, request=0.2))
+    node.process(node.job(7, request=0.5, gpus=2))
+    for uuid in UUIDS:
+        node.slices.measured(uuid, 0, {})
+    first = node.slices.chosen(7, UUIDS[0])
+    assert (first.begins, first.duty) == (0, 650)
+    assert node.slices.chosen(7, UUIDS[1]).begins == 0
 
 
 def test_a_job_that_keeps_more_than_its_limit_takes_turns() -> None:
+    """NVML knows whose the work is while the others have none."""
     node = Node()
     one, two = node.job(1), node.job(2, limit=0.2)
     a, b = node.process(one), node.process(two)
-    node.look(1, busy=0)
-    node.look(12, (a, 20), (b, 80))
+    for busy in (1.0, 0.0):
+        assert not node.slices.disobeys(two)
+        for _ in range(12):
+            node.look(1, (b, 99))
+            node.answer(one, a, busy)
+            node.answer(two, b, 1.0)
     assert node.slices.disobeys(two)
     assert not node.controlled(two)
     assert node.controlled(one)

@@ -13,12 +13,14 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MADE_US = 2048.0  # the driver's own slice of a compute group
 SAVE_US = 100.0  # to take a group off in mid-kernel
 RESTORE_US = 100.0  # to put it back on
 OFF_US = 500.0  # to stop it in mid-kernel
-PERIOD_US = 20_000.0  # of stops by duty
+PERIOD_US = 200_000.0  # of windows
+SAMPLE_US = 2000.0  # how often a process looks whether it has work
 AWAY_US = 1000.0  # without work: a group comes back at the head of the line
 LOOK_US = 500_000.0
 NEVER = math.inf
@@ -32,6 +34,7 @@ class Job:
     pause_us: float = 0.0  # on the host after each kernel; 0: it has queued enough work
     slice_us: float = MADE_US
     duty: float = 1.0
+    begins: float = 0.0
     left_us: float = 0.0  # of the kernel that runs
     ready_us: float = 0.0  # when it has work
     preempted: bool = False
@@ -39,6 +42,10 @@ class Job:
     ran_us: float = 0.0
     kernels: int = 0
     until_us: float = NEVER  # it ends then
+    seen: int = 0  # samples in which it might run, and of those the ones in which it had work, or
+    unfinished: int = 0
+    wanted: int = 0  # had done some since the one before
+    sampled: int = 0  # kernels until the last one
 
     def __post_init__(self) -> None:
         self.left_us = self.kernel_us
@@ -51,8 +58,19 @@ class Job:
         at = max(now, self.ready_us)
         if at >= self.until_us:
             return NEVER
-        phase = at % PERIOD_US
+        phase = self.phase(at)
         return at if phase < self.duty * PERIOD_US else at - phase + PERIOD_US
+
+    def phase(self, now: float) -> float:
+        """Since its window began."""
+        return (now - self.begins * PERIOD_US) % PERIOD_US
+
+    def sample(self, now: float) -> None:
+        if self.phase(now) < self.duty * PERIOD_US:
+            self.seen += 1
+            self.unfinished += self.ready_us <= now < self.until_us
+            self.wanted += self.ready_us <= now < self.until_us or self.kernels > self.sampled
+        self.sampled = self.kernels
 
     def place(self) -> tuple[bool, float]:
         """Who had no work for a while is next, then whose last turn is the longest ago."""
@@ -62,7 +80,7 @@ class Job:
         """How long it may run from now on before it is stopped."""
         if self.duty >= 1:
             return NEVER
-        return max(1e-6, self.duty * PERIOD_US - now % PERIOD_US)
+        return max(1e-6, self.duty * PERIOD_US - self.phase(now))
 
     def run(self, now: float, time: float) -> None:
         """It runs for so long, within its kernel."""
@@ -106,7 +124,24 @@ class Service(Job):
         return found[min(len(found) - 1, int(part * len(found)))]
 
 
-Control = Callable[[float, Mapping[str, float]], Mapping[str, tuple[float, float]]]
+class Window(NamedTuple):
+    """Of a job, in the time between two looks: the parts in which its work ran, in which it had
+    some of the time in which it might run, and in which it wanted to."""
+
+    ran: float
+    unfinished: float
+    wanted: float
+
+
+class Told(NamedTuple):
+    """How a job's work runs. slice_us: 0: as made."""
+
+    slice_us: float
+    duty: float = 1.0
+    begins: float = 0.0
+
+
+Control = Callable[[float, Mapping[str, Window]], Mapping[str, Told]]
 
 
 @dataclass
@@ -117,10 +152,15 @@ class Device:
     now: float = 0.0
     current: str | None = None
     expires: float = 0.0  # the slice of the current one
+    sample_at: float = 0.0
 
     def run(self, until: float) -> None:
         while self.now < until:
-            self._turn(until)
+            if self.now >= self.sample_at:
+                for job in self.jobs.values():
+                    job.sample(self.now)
+                self.sample_at = self.now + SAMPLE_US
+            self._turn(min(until, self.sample_at))
 
     def _turn(self, until: float) -> None:
         """One turn: until the slice or the work is over, or another one preempts."""
@@ -161,16 +201,25 @@ class Device:
         self.current, self.expires = name, self.now + job.slice_us
 
     def play(self, seconds: float, control: Control | None = None) -> list[dict[str, float]]:
-        """Run for so long. control: twice a second it is told the time and what part of the window
-        each job's work took, and says each one's slice (0: as made) and duty. The answer has the
-        parts of all windows."""
+        """Run for so long. control: twice a second it is told the time and what was seen of each
+        job, and says how each runs. The answer has the parts in which their work ran."""
         windows, end = [], self.now + seconds * 1e6
         while self.now < end:
             began, before = self.now, {name: job.ran_us for name, job in self.jobs.items()}
+            for job in self.jobs.values():
+                job.seen = job.unfinished = job.wanted = 0
             self.run(began + LOOK_US)
             took = self.now - began
-            parts = {name: (job.ran_us - before[name]) / took for name, job in self.jobs.items()}
-            windows.append(parts)
-            for name, (slice_us, duty) in (control(self.now, parts) if control else {}).items():
-                self.jobs[name].slice_us, self.jobs[name].duty = slice_us or MADE_US, duty
+            seen = {
+                name: Window(
+                    (job.ran_us - before[name]) / took,
+                    job.unfinished / max(1, job.seen),
+                    job.wanted / max(1, job.seen),
+                )
+                for name, job in self.jobs.items()
+            }
+            windows.append({name: window.ran for name, window in seen.items()})
+            for name, told in (control(self.now, seen) if control else {}).items():
+                job = self.jobs[name]
+                job.slice_us, job.duty, job.begins = told.slice_us or MADE_US, *told[1:]
         return windows

@@ -11,15 +11,17 @@ import pytest
 from leased.slices import controller, without_shares
 from leased.slices.controller import Controller
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, TURN_US, Choice, Seen
-from tests.slices.model import Device, Job, Service
+from tests.slices.model import Device, Job, Service, Told, Window
 
 BATCH_US = 2200.0
 
 
 @dataclass
 class Node:
-    """Jobs on one device under a controller that NVML tells whole percents. late: it tells of the
-    window before the last. shares: request and limit, by job."""
+    """Jobs on one device under a controller that is told what each has had, in whole percents; of
+    jobs with shares as NVML tells it on a card: where several have work an even part of each, or
+    all of one. late: it tells of the time before the last look. shares: request and limit, by
+    job."""
 
     jobs: dict[str, Job]
     shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -27,26 +29,36 @@ class Node:
     change: Callable[[Seen], Seen] = lambda seen: seen
     deaf: str = ""  # the job that keeps the driver's slices whatever it is told
     choices: list[dict[str, Choice]] = field(default_factory=list)
-    before: Mapping[str, float] = field(default_factory=dict)
+    before: Mapping[str, Window] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.controller = Controller()
         self.device = Device(self.jobs)
         self.names = dict(enumerate(self.jobs))
 
-    def _seen(self, name: str, now: float, parts: Mapping[str, float]) -> Seen:
-        part = round(parts[name], 2) if name in parts else None
+    def _seen(self, name: str, now: float, windows: Mapping[str, Window]) -> Seen:
+        window = windows.get(name)
+        part = round(self._part(name, windows), 2) if window else None
         holds = self.jobs[name].until_us > now
         request, limit = self.shares.get(name, (0.0, 1.0))
-        return self.change(Seen(part, True, holds, request=request, limit=limit))
+        wanted = window.wanted if window else None
+        return self.change(Seen(part, True, holds, request=request, limit=limit, wanted=wanted))
 
-    def look(self, now: float, parts: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        said, self.before = (self.before if self.late else parts), parts
+    def _part(self, name: str, windows: Mapping[str, Window]) -> float:
+        there = [each for each, window in windows.items() if window.ran > 0]
+        if not self.shares or len(there) < 2 or name not in there:
+            return windows[name].ran
+        if len(self.choices) % 2:
+            return 1 / len(there)
+        return 0.99 if there[len(self.choices) // 2 % len(there)] == name else 0.0
+
+    def look(self, now: float, windows: Mapping[str, Window]) -> dict[str, Told]:
+        said, self.before = (self.before if self.late else windows), windows
         seen = {number: self._seen(name, now, said) for number, name in self.names.items()}
         chosen = self.controller.look(int(now * 1000), seen)
         self.choices.append({self.names[number]: choice for number, choice in chosen.items()})
         told = {n: choice for n, choice in self.choices[-1].items() if n != self.deaf}
-        return {n: (choice.slice_us, choice.duty / 1000) for n, choice in told.items()}
+        return {n: Told(c.slice_us, c.duty / 1000, c.begins / 1000) for n, c in told.items()}
 
     def run(self, seconds: float = 30.0, last: float = 10.0) -> dict[str, float]:
         """What each job has had of the last seconds."""
@@ -55,7 +67,7 @@ class Node:
 
     def changes(self, last: int) -> int:
         """How often a slice or a duty was changed in so many of the last looks."""
-        chosen = [{n: choice[:2] for n, choice in one.items()} for one in self.choices[-last:]]
+        chosen = [{n: choice.runs for n, choice in one.items()} for one in self.choices[-last:]]
         return sum(a != b for a, b in pairwise(chosen))
 
 
@@ -155,52 +167,52 @@ def test_one_that_begins_to_saturate_loses_its_long_slice() -> None:
     assert sum(waits[-4:]) <= 3
 
 
-SHARES = [(0.1, 0.9), (0.3, 0.7), (0.5, 0.5), (0.7, 0.3)]
+SHARES = [(0.1, 0.9), (0.5, 0.5), (0.7, 0.3)]
 KERNELS = [(100.0, BATCH_US), (100.0, 20_000.0), (BATCH_US, 20_000.0)]
 
 
-@late
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("shares", SHARES)
 def test_shares_of_jobs_that_always_have_work(
-    shares: tuple[float, float], kernels: tuple[float, float], late: bool
+    shares: tuple[float, float], kernels: tuple[float, float]
 ) -> None:
     jobs = {n: Job(kernel_us) for n, kernel_us in zip("ab", kernels, strict=True)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)}, late)
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)})
     parts = node.run(15)
     together = sum(parts.values())
-    assert together > 0.955
+    assert together > 0.96
     for name, share in zip("ab", shares, strict=True):
         assert parts[name] / together == pytest.approx(share, abs=0.01)
-    assert node.changes(15) <= 3
+    assert node.changes(15) == 0
+    assert not node.controller.obedience.caught
 
 
-@late
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("shares", SHARES)
 @pytest.mark.parametrize("both", [False, True])
 def test_shares_of_jobs_that_wait_for_each_kernel(
-    shares: tuple[float, float], kernels: tuple[float, float], both: bool, late: bool
+    shares: tuple[float, float], kernels: tuple[float, float], both: bool
 ) -> None:
     """By what they get done of what they would do alone."""
     jobs = {"a": Job(kernels[0], 20), "b": Job(kernels[1], 20 if both else 0)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)}, late)
-    parts = node.run(30)
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)})
+    parts = node.run(15)
     done = {name: part / alone(jobs[name]) for name, part in parts.items()}
-    assert sum(done.values()) > 0.92
+    assert sum(done.values()) > 0.96
     for name, share in zip("ab", shares, strict=True):
-        assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.03)
+        assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.01)
 
 
-@late
 @pytest.mark.parametrize("pause_us", [0.0, 20.0])
 @pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.5, 0.3, 0.2)])
-def test_shares_of_three(shares: tuple[float, ...], pause_us: float, late: bool) -> None:
+def test_shares_of_three(shares: tuple[float, ...], pause_us: float) -> None:
     jobs = {n: Job(us, pause_us) for n, us in zip("abc", (100, BATCH_US, 20_000), strict=True)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("abc", shares, strict=True)}, late)
-    parts = node.run(30)
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip("abc", shares, strict=True)})
+    parts = node.run(15)
+    done = {name: part / alone(jobs[name]) for name, part in parts.items()}
+    assert sum(done.values()) > 0.96
     for name, share in zip("abc", shares, strict=True):
-        assert parts[name] / sum(parts.values()) == pytest.approx(share, abs=0.02)
+        assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.01)
 
 
 @late
@@ -219,9 +231,40 @@ def test_what_a_job_does_not_use_others_have(late: bool) -> None:
 
 
 @pytest.mark.parametrize("limit", [0.05, 0.3, 0.6])
-def test_a_limit_counts_also_alone(limit: float) -> None:
-    node = Node({"a": Job(100), "gone": Job(100, until_us=0)}, {"a": (0.0, limit)})
-    assert node.run(10, 8)["a"] == pytest.approx(limit, abs=0.01)
+@pytest.mark.parametrize(("kernel_us", "pause_us"), [(100, 0), (100, 20), (BATCH_US, 20)])
+def test_a_limit_counts_also_alone(limit: float, kernel_us: float, pause_us: float) -> None:
+    job = Job(kernel_us, pause_us)
+    node = Node({"a": job, "gone": Job(100, until_us=0)}, {"a": (0.0, limit)})
+    assert node.run(12)["a"] / alone(job) == pytest.approx(limit, abs=0.01)
+
+
+@late
+def test_one_that_uses_less_than_its_limit_is_not_kept_waiting(late: bool) -> None:
+    service = Service(3100)
+    node = Node({"service": service}, {"service": (0.0, 0.5)}, late)
+    node.run(5)
+    service.latencies.clear()
+    node.run(20)
+    assert service.percentile(0.99) < 1.01 * 3100
+
+
+@late
+def test_who_waits_for_something_else_between_kernels_has_its_part(late: bool) -> None:
+    """It leaves half of its window, and would have half of the device without one."""
+    jobs = {"a": Job(10_000, 10_000), "b": Job(BATCH_US)}
+    node = Node(jobs, {"a": (0.3, 1.0), "b": (0.7, 1.0)}, late)
+    done = {name: part / alone(jobs[name]) for name, part in node.run(60, 20).items()}
+    assert done["a"] == pytest.approx(0.3, abs=0.03)
+    assert done["b"] == pytest.approx(0.7, abs=0.03)
+
+
+@late
+def test_one_that_falls_idle_gives_its_part_away_and_has_it_back(late: bool) -> None:
+    node = Node({"a": Job(BATCH_US), "b": Job(BATCH_US)}, {"a": (0.6, 1.0), "b": (0.4, 1.0)}, late)
+    node.run(5)
+    node.jobs["a"].ready_us = node.device.now + 12e6
+    assert node.run(12, 8)["b"] > 0.96
+    assert node.run(10, 7)["a"] == pytest.approx(0.6, abs=0.02)
 
 
 @late
@@ -265,9 +308,11 @@ def test_what_is_not_known_or_not_controlled_is_as_the_driver_made_it() -> None:
 
 @late
 def test_a_job_that_does_not_do_what_it_is_told_is_named(late: bool) -> None:
-    shares = {"a": (0.8, 1.0), "b": (0.2, 1.0)}
-    node = Node({"a": Job(100, 20), "b": Job(BATCH_US)}, shares, late, deaf="b")
-    node.run(20)
+    """While nobody else has work: else NVML does not say whose the device does."""
+    idle = Job(100, ready_us=1e12)
+    shares = {"a": (0.8, 1.0), "b": (0.2, 0.3)}
+    node = Node({"a": idle, "b": Job(BATCH_US)}, shares, late, deaf="b")
+    node.run(10)
     assert node.choices[-1]["b"] == Choice(AS_MADE, ALWAYS, controller.DISOBEYS)
     node = Node({"b": Job(BATCH_US)}, {"b": (0, 0.2)}, late, deaf="b")
     node.run(10)
@@ -285,6 +330,6 @@ def test_several_processes_that_always_have_work_keep_the_drivers_slices() -> No
 def test_a_clock_that_steps_back_loses_nothing() -> None:
     node = Node({"service": Service(3100), "a": Job(BATCH_US)})
     look = node.look
-    node.look = lambda now, parts: look(now - 3e6 if now > 4e6 else now, parts)  # type: ignore[method-assign]
+    node.look = lambda now, windows: look(now - 3e6 if now > 4e6 else now, windows)  # type: ignore[method-assign]
     node.run(12)
     assert node.choices[-1]["service"].slice_us == LONG_US

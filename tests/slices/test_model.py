@@ -58,5 +58,8 @@ def test_a_job_that_waits_for_each_kernel_gives_its_slices_away() -> None:
 
 
 def test_duty_is_a_part_of_the_time() -> None:
-    parts = Device({"a": Job(100, duty=0.3)}).play(5)[-1]
-    assert parts["a"] == pytest.approx(0.3, abs=0.01)
+    jobs = {"a": Job(100, duty=0.3), "b": Job(BATCH_US, duty=0.7, begins=0.3)}
+    windows = Device(jobs).play(6)
+    for name, part in (("a", 0.3), ("b", 0.7)):
+        ran = sum(window[name] for window in windows) / len(windows)
+        assert ran == pytest.approx(part, abs=0.01)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.slices.controller import Controller
+from leased.slices.controller import SAME, Controller
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Seen
 from leased.slices.targets import targets
 
@@ -23,6 +25,7 @@ def jobs(draw: st.DrawFn) -> Seen:
         draw(st.integers(0, 9)) > 0,
         draw(st.integers(1, 8)),
         *share,
+        draw(st.none() | PARTS),
     )
 
 
@@ -38,17 +41,22 @@ def test_every_choice_can_be_kept(looks: list[dict[int, Seen]], steps: list[int]
         holders = {job: seen for job, seen in look.items() if seen.holds}
         assert chosen.keys() == holders.keys()
         for job, seen in holders.items():
-            slice_us, duty, why = chosen[job]
+            slice_us, duty, why, begins, _ = chosen[job]
             assert why
-            assert slice_us == AS_MADE or SHORT_US <= slice_us <= max(LONG_US, 5000 * len(holders))
+            assert slice_us == AS_MADE or SHORT_US <= slice_us <= LONG_US
             assert 1 <= duty <= ALWAYS
+            assert 0 <= begins < ALWAYS
             if not seen.controlled:
                 assert (slice_us, duty) == (AS_MADE, ALWAYS)
             elif len(holders) == 1:
                 assert slice_us == AS_MADE
-                assert duty >= round(seen.limit * ALWAYS)
+                assert duty >= round(seen.limit * ALWAYS) - 1
             if not any(one.has_share for one in holders.values()):
                 assert duty == ALWAYS
+        if all(seen.controlled for seen in holders.values()):
+            windows = sorted((c.begins, c.duty) for c in chosen.values() if c.duty < ALWAYS)
+            for (begins, duty), (after, _) in pairwise(windows):
+                assert begins + duty <= after + 2 * SAME
 
 
 @given(st.dictionaries(st.integers(1, 6), jobs(), min_size=1), st.data())

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.slices.job import ALWAYS, Choice
-from leased.slices.unfinished import by_slices, parts
+from leased.slices.unfinished import parts
 
 ONE = {1: 1, 2: 1, 3: 1}
 
@@ -37,19 +36,3 @@ def test_together_no_more_than_all_where_somebody_always_has_work(
     found = parts(unfinished, dict.fromkeys(unfinished, 1), favored - {1})
     assert set(found) == set(unfinished)
     assert all(0 <= part <= 1 for part in found.values())
-
-
-def test_slices_divide_the_time_of_jobs_that_always_have_work() -> None:
-    chosen = {1: Choice(1000, ALWAYS, ""), 2: Choice(9000, ALWAYS, "")}
-    found = by_slices({1: 1.0, 2: 1.0}, ONE, chosen)
-    assert found is not None
-    assert found[1] == pytest.approx(0.1)
-    assert found[2] == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize(
-    ("waits", "choice"),
-    [(0.5, Choice(1000, ALWAYS, "")), (1.0, Choice(0, ALWAYS, "")), (1.0, Choice(1000, 300, ""))],
-)
-def test_slices_say_nothing_where_other_things_divide_it_too(waits: float, choice: Choice) -> None:
-    assert by_slices({1: waits, 2: 1.0}, ONE, {1: choice, 2: Choice(9000, ALWAYS, "")}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leased.classes.pulse import Work
+from leased.leasing.tenant import Busy
 from leased.processes.identity import ProcessId
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import DeviceBytes
@@ -18,12 +19,13 @@ class FakeClient:
         self.held = self.passed = 0
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
-        self.runs: dict[str, tuple[int, int]] = {}
+        self.runs: dict[str, tuple[int, int, int, int]] = {}
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)
         self.work: Work | None = None
-        self.unfinished: float | None = None
+        self.progress_at: int | None = None
+        self.busy: Busy | None = None
         self.told: list[int] = []
 
     def has_opener(self) -> bool:

@@ -46,7 +46,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "request": client_messages.Request(),
         "released": client_messages.Released(6, 8, 9, wants=True),
         "stuck": client_messages.Stuck(19),
-        "progress": client_messages.Progress(20, 21, 22),
+        "progress": client_messages.Progress(20, 21, 22, 23),
         "restored": client_messages.Restored(24, 25, 26),
         "why": client_messages.Why(),
         "name": client_messages.Name(b"a name".ljust(16, b"\0")),
@@ -91,7 +91,9 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "met": daemon_messages.met(lib.GL_MET_ASKED, 33, (34, 35)),
         "host": daemon_messages.host(lib.GL_HOST_FULL, 40, 41),
         "leave": daemon_messages.LEAVE,
-        "run": daemon_messages.run("GPU-01020300-0000-0000-0000-000000000000", lib.GL_RUN_DUTY, 52),
+        "run": daemon_messages.run(
+            "GPU-01020300-0000-0000-0000-000000000000", lib.GL_RUN_DUTY, 52, begins=53, period_ms=54
+        ),
         "claimed": daemon_messages.claimed(lib.GL_CLAIM_REFUSED, 45, ZERO, 46, "full"),
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]

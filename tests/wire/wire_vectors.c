@@ -41,7 +41,8 @@ static void show_clients(void)
 	SHOW(released, gl_released, GL_RELEASED,
 	     {.epoch = 6, .flags = GL_RELEASED_WANTS, .prefetch_bytes = 8, .prefetch_ns = 9});
 	SHOW(stuck, gl_epoch, GL_STUCK, {.epoch = 19});
-	SHOW(progress, gl_progress, GL_PROGRESS, {.calls = 20, .busy_ns = 21, .seen_ns = 22});
+	SHOW(progress, gl_progress, GL_PROGRESS,
+	     {.calls = 20, .busy_ns = 21, .seen_ns = 22, .wanted_ns = 23});
 	SHOW(restored, gl_restored, GL_RESTORED, {.epoch = 24, .bytes = 25, .ns = 26});
 	SHOW(why, gl_header, GL_WHY, {0});
 	SHOW(name, gl_name, GL_NAME, {.name = "a name"});
@@ -97,7 +98,8 @@ static void show_the_daemons(void)
 	SHOW(leave, gl_header, GL_LEAVE, {0});
 	SHOW(claimed, gl_claimed, GL_CLAIMED,
 	     {.code = GL_CLAIM_REFUSED, .number = 45, .bytes = 46, .reason = "full"});
-	SHOW(run, gl_run, GL_RUN, {.uuid = {1, 2, 3}, .kind = GL_RUN_DUTY, .value = 52});
+	SHOW(run, gl_run, GL_RUN,
+	     {.uuid = {1, 2, 3}, .kind = GL_RUN_DUTY, .begins = 53, .period_ms = 54, .value = 52});
 }
 
 int main(void)

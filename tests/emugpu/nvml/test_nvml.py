@@ -212,6 +212,46 @@ assert work() == {}, "nobody has worked since"
 """
 
 
+SAMPLES = """
+for _ in range(5):
+    try:
+        samples = {s.pid: s.smUtil for s in n.nvmlDeviceGetProcessUtilization(h, 0)}
+    except n.NVMLError_NotFound:
+        samples = {}
+    say(json.dumps(samples)); wait()
+"""
+
+
+def test_samples_mislead_where_several_have_worked(emulated_gpu: EmulatedGpu) -> None:
+    """As on a card: nearly all for one of them, or an even part of each."""
+    code = """
+setup(); say(os.getpid())
+while True:
+    wait(); ok(launch("spin", {ns})); ok(d.cuCtxSynchronize()); say("worked")
+"""
+    seen = []
+    with (
+        program(emulated_gpu, code.format(ns=100_000_000)) as one,
+        program(emulated_gpu, code.format(ns=300_000_000)) as two,
+        program(emulated_gpu, "wait()" + SET_UP + SAMPLES) as questions,
+    ):
+        pids = [int(line(process)) for process in (one, two)]
+        go_on(questions)
+        assert line(questions) == "{}"
+        for _ in range(4):
+            for process in (one, two):
+                go_on(process)
+                assert line(process) == "worked"
+            go_on(questions)
+            samples = json.loads(line(questions))
+            seen.append([samples[str(pid)] for pid in pids])
+    first, even, second, again = seen
+    assert even[0] == even[1] > 0
+    assert again[0] == again[1] > 0
+    assert min(first) == min(second) == 0
+    assert first.index(0) != second.index(0)
+
+
 def test_names_and_errors(emulated_gpu: EmulatedGpu) -> None:
     ask(
         emulated_gpu,

@@ -325,3 +325,19 @@ def test_slices_are_as_the_daemon_says(
     wait_until("the driver's own", lambda: slices(emulated_gpu) == [2048, 2048])
     tell(job)
     finish(job)
+
+
+def test_a_process_with_a_duty_works_in_one_part_of_each_period(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job, client = busy(program, daemon)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 500, begins=700))
+    for _ in range(3):
+        wait_until("a stop", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 8)
+        wait_until("its end", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 0)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
+    assert client.calls()  # it has heard that
+    wait_until("its end", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 0)
+    tell(job)
+    assert line(job) == "right"
+    finish(job)

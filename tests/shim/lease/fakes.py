@@ -29,6 +29,7 @@ class Process:
         self.busy: set[int] = set()  # contexts with unfinished work
         self.busy_when_drained: set[int] = set()
         self.tasks = self.tasks_done = 0
+        self.paused = False
         self.stoppable, self.stops_fail, self.stops_move = False, False, True
         self.stop_phase: int = lib.STOP_NONE
         self.still = False  # the work is stopped, and memory may move
@@ -122,6 +123,7 @@ class Process:
         port.stops = self._door(
             "lease_stops",
             able=lambda: self.stoppable,
+            paused=lambda: self.paused,
             prepare=act(lambda: None),
             begin=act(self._begin_stop),
             phase=lambda: self.stop_phase,

@@ -1,0 +1,64 @@
+"""For how long a process says that it has work (shim/lease/lease.c), in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.shim.lease.fakes import MS, Process, ffi, lib
+
+PERIOD = 200 * MS
+
+
+def measured(at: Callable[[Process, int], None]) -> tuple[float, float, int]:
+    """In what part of the time it has had work, and has wanted to work, and how long it has looked
+    (ms). at: makes it do something at such a time of each period (ns)."""
+    process, said = Process(), [ffi.new("struct gl_progress *") for _ in range(2)]
+    process.hear("GRANT", epoch=1)
+    process.run(PERIOD)  # its memory is back
+    process.do(lib.lease_measure, said[0])
+    for step in range(800):
+        at(process, step * MS % PERIOD)
+        process.run(MS)
+    process.do(lib.lease_measure, said[1])
+    busy, seen, wanted = (
+        getattr(said[1], name) - getattr(said[0], name)
+        for name in ("busy_ns", "seen_ns", "wanted_ns")
+    )
+    return busy / seen, wanted / seen, seen // MS
+
+
+def work(process: Process, busy: bool) -> None:
+    process.busy = {0} if busy else set()
+
+
+def submit(process: Process) -> None:
+    """A call, whose work ends at once."""
+    process.gate.n_calls += 1
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 1.0])
+def test_unfinished_work_counts(part: float) -> None:
+    busy, wanted, seen = measured(lambda process, at: work(process, at < part * PERIOD))
+    assert busy == wanted == pytest.approx(part, abs=0.02)
+    assert seen > 790
+
+
+def test_one_that_waits_for_each_of_its_kernels_wants_all_of_the_time() -> None:
+    """It is never found with unfinished work, yet it submits more and more."""
+    busy, wanted, _ = measured(lambda process, _: submit(process))
+    assert busy == 0
+    assert wanted == pytest.approx(1, abs=0.01)
+
+
+def test_times_in_which_it_may_not_run_do_not_count() -> None:
+    """In its window it works for the half of the time; then more waits, which cannot begin."""
+
+    def at(process: Process, ns: int) -> None:
+        process.paused = ns >= 120 * MS
+        work(process, ns < 60 * MS or process.paused)
+
+    busy, _, seen = measured(at)
+    assert busy == pytest.approx(0.5, abs=0.05)
+    assert 450 <= seen <= 480
