@@ -46,6 +46,11 @@ def jobs(release: str) -> dict[str, QueuedJob]:
 
 
 @every_release
+def test_names_of_jobs(release: str) -> None:
+    assert {"runs", "held", "array"} <= {job.name for job in jobs(release).values()}
+
+
+@every_release
 def test_nodes(release: str) -> None:
     read = read_of(text(release, NODES[release]), nodes_json.Nodes())
     assert read.not_understood == 0

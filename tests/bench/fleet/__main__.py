@@ -53,7 +53,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         "waited_s": round(float(waits.mean())),
         "unfinished": int(np.isnan(outcome.ends).sum()),
         "evicted_share": round(outcome.evicted / max(1, outcome.starts), 5),
-        "online_slowdown_mean": round(outcome.slowdown(0.5), 4),
+        "online_slowdown_p50": round(outcome.slowdown(0.5), 4),
         "online_slowdown_p99": round(outcome.slowdown(0.99), 4),
     }
 

@@ -24,8 +24,8 @@ def draw(outcomes: Mapping[str, Outcome], folder: Path, name: str, device: str) 
         label = each.replace("_", " ")
         hours = np.arange(len(outcome.busy)) * STEP_S / 3600
         use.plot(hours, outcome.busy, label=label)
-        jct = np.sort(outcome.jct) / 3600
-        ends.plot(jct, np.linspace(0, 1, len(jct)), label=label)
+        parts = np.linspace(0, 1, 400)
+        ends.plot(np.quantile(outcome.jct, parts) / 3600, parts, label=label)
         part = np.cumsum(outcome.slowed) / max(1e-9, outcome.slowed.sum())
         slow.plot(1 + np.arange(BINS) * (SLOWEST - 1) / BINS, part, label=label)
     use.set(xlabel="hour", ylabel="GPU utilisation", ylim=(0, 1))
