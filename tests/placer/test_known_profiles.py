@@ -14,7 +14,8 @@ from tests.placer.scenes import T0, job, running
 from tests.support.fake_sacct import fake, line
 
 RUN = {"time_s": 100.0, "lease_s": 50.0, "measured_s": 50.0, "busy_s": 25.0, "peak_bytes": 7}
-COMMENT = f"gpu-lease: x {json.dumps({'v': 2, 'lock': 'auto', 'gpus': {'GPU-1': RUN}})}"
+RECORD = {"v": 2, "lock": "auto", "from": 1.0, "to": 2.0, "gpus": {"GPU-1": RUN}}
+COMMENT = f"gpu-lease: x {json.dumps(RECORD)}"
 WAITS = View(T0, (job(1, "class:offline"),), ())
 OTHERS = View(T0, (job(1, "class:online"), running(job(2, "class:offline"), "n1"), job(3)), ())
 

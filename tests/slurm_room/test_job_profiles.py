@@ -25,7 +25,13 @@ RUN = {
 
 
 def comment(*gpus: dict[str, float], text: str = "") -> str:
-    said = {"v": 2, "lock": "auto", "gpus": {f"GPU-{n}": each for n, each in enumerate(gpus)}}
+    said = {
+        "v": 2,
+        "lock": "auto",
+        "from": 1.0,
+        "to": 2.0,
+        "gpus": {f"GPU-{n}": each for n, each in enumerate(gpus)},
+    }
     return f"{text}gpu-lease: GPU 0: {json.dumps(said)}"
 
 
