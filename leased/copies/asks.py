@@ -21,10 +21,16 @@ from leased.connections.limits import USERS, Budget, forget
 Made = Callable[[int | None, str], None]
 
 AT_ONCE = 8  # requests that the keeper has at once
-OF_A_USER = 4  # of one user: the keeper has a thread more than that
+OF_A_USER = 4  # of one user
+OF_A_JOB = 3  # of one job: another one of its user need not wait
 KEPT_S = 60.0
 KEEPER_SHARE = 0.5  # of one processor, for what a user gives back before that
 KEEPER_BURST_S = 2.0
+
+
+def job_of(name: str) -> str:
+    """The job whose memory has this name."""
+    return name.split(".", maxsplit=1)[0]
 
 
 class Ask:
@@ -37,7 +43,7 @@ class Ask:
         self.name = name
         self.made = made
         self.user = user
-        self.job = name.split(".", maxsplit=1)[0]
+        self.job = job_of(name)
         self.number = next(self.numbers)
         said = {"op": "make", "name": name, "bytes": size, "huge": huge, "user": user}
         self.message = json.dumps(said | {"ask": self.number})
@@ -73,17 +79,19 @@ class Asks:
         if len(self.under_way) >= AT_ONCE:
             return None
         has = Counter(ask.user for ask in self.under_way.values())
+        of_job = Counter(ask.job for ask in self.under_way.values())
         owing = {user: self._owes(user) for user in self.waiting}
         for user in sorted(self.waiting, key=owing.__getitem__):
             rests = owing[user] and self.rests.get(user, 0.0) > self.time()
             if not rests and has[user] < (1 if owing[user] else OF_A_USER):
-                return self._turn(user)
+                for job in self.waiting[user]:
+                    if of_job[job] < OF_A_JOB:
+                        return self._turn(user, job)
         return None
 
-    def _turn(self, user: int) -> Ask:
-        """The next request of the user, who is last now, and so is the job."""
+    def _turn(self, user: int, job: str) -> Ask:
+        """The next request of the job, which is last now, and so is its user."""
         jobs = self.waiting[user]
-        job = next(iter(jobs))
         ask = next(iter(jobs[job].values()))
         self._leave(ask)
         if job in jobs:

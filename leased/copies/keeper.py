@@ -25,16 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from leased.base.errors import Refused
-from leased.copies import memory_file, stored_files
+from leased.copies import asks, memory_file, stored_files
 from leased.copies.memory_file import MemoryFile
 from leased.copies.own_cgroup import Charge, own_cgroup
 from leased.copies.pool import Key
+from leased.copies.turns import Turns
 from leased.copies.unfreed import NOBODY, Owner, Unfreed
 from leased.processes.identity import peer_of
 
 log = logging.getLogger("gpu-leased")
 
-MAKERS = 5  # threads: one more than one user's requests have at once (asks.py)
+AT_ONCE = 5  # slices of memory that are made
 LONGEST = 65_536
 LISTED = 256  # names in one packet
 LOOK_S = 1.0  # between looks whether pages that were given back are free by now
@@ -69,7 +70,7 @@ class Served:
 
 
 class Makes:
-    """Who makes memory is within making(). Within quiet() nobody is."""
+    """Who makes a slice of memory is within making(). Within quiet() nobody is."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -113,7 +114,8 @@ class Keeper:
         self.files = files
         self.asked: dict[str, Asked] = {}
         self.lock = threading.Lock()
-        self.makers = ThreadPoolExecutor(MAKERS)
+        self.makers = ThreadPoolExecutor(asks.AT_ONCE)
+        self.turns = Turns(AT_ONCE)
         self.makes = Makes()
         # One thread frees: what is not free after the end of a file is of its job. It alone uses
         # these two.
@@ -176,8 +178,15 @@ class Keeper:
         fault = ""
         began = time.thread_time()
         try:
-            with self.makes.making():
-                made = replace(memory_file.make(asked.bytes, asked.huge), user=asked.user)
+            with self.turns.of(asks.job_of(name)) as turn:
+
+                @contextlib.contextmanager
+                def making(size: int) -> Iterator[None]:
+                    with turn(size), self.makes.making():
+                        yield
+
+                made = memory_file.make(asked.bytes, asked.huge, making)
+            made = replace(made, user=asked.user)
         except Refused as why:
             fault = why.sentence()
         asked.took = time.thread_time() - began

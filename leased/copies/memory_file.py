@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass
 
 from leased.base.errors import Refused
+from leased.copies.turns import SLICE, Slice
 from leased.processes import procfs
 
 log = logging.getLogger("gpu-leased")
@@ -56,19 +57,19 @@ class MemoryFile:
         return ctypes.c_int64(self.bytes)
 
 
-def make(size: int, huge: bool) -> MemoryFile:
+def make(size: int, huge: bool, turn: Slice) -> MemoryFile:
     """Make a file of so many bytes. Refused: the host has no memory for it.
 
-    huge: of huge pages, where the site has reserved some and they suffice.
+    huge: of huge pages, where the site has reserved some and they suffice. turn: within it a slice
+    is made.
     """
     if huge:
         try:
-            return _made(size, os.MFD_HUGETLB | HUGE_2MB)
+            return _made(size, os.MFD_HUGETLB | HUGE_2MB, turn)
         except OSError:
             pass  # no huge pages are left: use small ones
-    _check_room(size)
     try:
-        return _made(size, 0)
+        return _made(size, 0, turn)
     except OSError as fault:
         raise Refused(f"the host gives no memory for copies: {fault.strerror}") from None
 
@@ -83,17 +84,22 @@ def _check_room(size: int) -> None:
         )
 
 
-def _made(size: int, flags: int) -> MemoryFile:
+def _made(size: int, flags: int, turn: Slice) -> MemoryFile:
+    huge = bool(flags & os.MFD_HUGETLB)
     flags |= os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     descriptor = os.memfd_create(NAME, flags)
     try:
         os.ftruncate(descriptor, size)
-        os.posix_fallocate(descriptor, 0, size)
+        for at in range(0, size, SLICE):
+            part = min(SLICE, size - at)
+            with turn(part):
+                if not huge:
+                    _check_room(size - at)
+                os.posix_fallocate(descriptor, at, part)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
-    except OSError:
+    except (OSError, Refused):
         os.close(descriptor)
         raise
-    huge = bool(flags & os.MFD_HUGETLB)
     return MemoryFile(descriptor, size, huge, charged=not huge)
 
 

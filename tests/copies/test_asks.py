@@ -126,6 +126,17 @@ def test_users_and_their_jobs_take_turns() -> None:
     assert node.begin() == ["1.3"]
 
 
+def test_a_job_leaves_another_of_its_user_a_request() -> None:
+    node = Node()
+    for number in range(2 * OF_A_USER):
+        node.ask(f"1.{number}")
+    assert node.begin() == ["1.0", "1.1", "1.2"]
+    node.ask("2.0")
+    assert node.begin() == ["2.0"], "without waiting for one of the other's"
+    node.make()
+    assert node.begin() == ["1.3"]
+
+
 def test_the_next_keeper_is_asked_again() -> None:
     node = Node()
     for name in ("1.0", "1.1", "1.2"):

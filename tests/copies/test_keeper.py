@@ -17,6 +17,7 @@ from leased.copies import memory_file, stored_files
 from leased.copies.keeper import LONGEST, Keeper, Served
 from leased.copies.memory_file import UNIT, MemoryFile
 from leased.copies.pool import PIECES
+from leased.copies.turns import Slice
 from tests.conftest import ROOT
 
 NAME = "1.2.3.4"
@@ -34,7 +35,7 @@ class Slow:
         for size in sizes:
             self.begun[size], self.may_end[size] = threading.Event(), threading.Event()
 
-    def make(self, size: int, huge: bool) -> MemoryFile:
+    def make(self, size: int, huge: bool, _: Slice) -> MemoryFile:
         assert not huge
         self.begun[size].set()
         self.may_end[size].wait(60)
