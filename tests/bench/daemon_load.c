@@ -235,12 +235,10 @@ static void register_job(void)
 {
 	char text[1024];
 	int fd = open_socket(admin_path);
-	int size =
-	    snprintf(text, sizeof(text),
-	             "{\"op\": \"register\", \"job_id\": %d, \"step_id\": \"0\", "
-	             "\"uid\": %d, \"gid\": %d, \"nodes\": 1, \"shards\": 1, "
-	             "\"gpus\": [%d], \"options\": \"%s\"}",
-	             self + 1, FIRST_UID + self, FIRST_UID + self, self % n_devices, options);
+	int size = snprintf(text, sizeof(text),
+	                    "{\"op\": \"register\", \"job_id\": %d, \"uid\": %d, \"nodes\": 1, "
+	                    "\"shards\": 1, \"gpus\": [%d], \"options\": \"%s\"}",
+	                    self + 1, FIRST_UID + self, self % n_devices, options);
 	ssize_t n;
 
 	send_all(fd, text, (size_t)size);

@@ -10,21 +10,19 @@ import pytest
 from tests.bench.daemon import CONFIG, DEVICES, Bench, Load
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="its jobs are users of their own")
-def test_its_jobs_get_leases_by_turns(work_dir: Path) -> None:
-    work_dir.chmod(0o711)
+def test_its_jobs_get_leases_by_turns(short_dir: Path) -> None:
     with (
-        EmulatedGpu(work_dir / "gpu", model="emu-a100-tiny", devices=DEVICES) as gpu,
-        Leased(work_dir / "leased", work_dir / "run", os.environ | gpu.env, CONFIG) as leased,
+        EmulatedGpu(short_dir / "gpu", model="emu-a100-tiny", devices=DEVICES) as gpu,
+        Leased(short_dir / "leased", short_dir / "run", os.environ | gpu.env, CONFIG) as leased,
         Load(leased) as load,
     ):
         bench = Bench(leased, load, 1, 1)
         load.tell(f"add {2 * DEVICES}")
         bench.set_quantum(0.001)
         load.tell(f"hold 2 {DEVICES}")
-        while load.tell("count")["leases"] < 4 * DEVICES:
-            pass
+        wait_until("turns", lambda: load.tell("count")["leases"] >= 4 * DEVICES)
         load.tell("idle")
-        assert load.tell("count")["leases"] >= 4 * DEVICES
