@@ -99,6 +99,13 @@ def left(leased: Leased) -> int:
     return int(status(leased)["copies"]["left_bytes"])
 
 
+def is_known(leased: Leased, gpu: EmulatedGpu) -> bool:
+    """The daemon has seen what the contexts on the first GPU take, of which the rest follows."""
+    known, free = status(leased)["devices"][0], gpu.stats()["devices"][0]["free"]
+    used = known["memory_bytes"] - free - known["resident_bytes"]
+    return bool(known["overhead_bytes"] == used)
+
+
 def unfreed(leased: Leased) -> int:
     return int(status(leased)["copies"]["unfreed_bytes"])
 
@@ -240,12 +247,13 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("how", ["gives", "ends", "holes"])
 def test_pages_that_something_still_refers_to_stay_charged(
-    tenant: Start, leased: Leased, keeper: Keeper, how: str
+    tenant: Start, leased: Leased, keeper: Keeper, emulated_gpu: EmulatedGpu, how: str
 ) -> None:
     """The job has 64 MiB of its GPU, and so many of host memory and a little. It gets no more than
     that from then on, and what is not free counts for the node, until it is."""
     assert keeper.group
     (first, _), (second, _) = started(tenant, HONEST), started(tenant, OTHER)
+    wait_until("the first GPU to be known", lambda: is_known(leased, emulated_gpu))
     before = left(leased)
     greedy = hostile(tenant, SPLICES, how.encode(), mem=",mem:64MiB")
     got = int(line(greedy))
