@@ -296,7 +296,9 @@ class Residency:
         self._set_resident(tenant, share, min(movable, self.capacity))
         if bytes_out:
             self._take(bytes_out, tenant)
-        share.untouched = max(0, share.bytes - share.resident - share.stuck)
+        # What it has reported has been used, also where there is no room for it in the model.
+        there = max(share.resident + share.stuck, share.reported)
+        share.untouched = max(0, share.bytes - there)
         if self.uuid in self.where.full:
             self._note_full()
         return bytes_in, bytes_out

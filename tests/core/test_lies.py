@@ -66,6 +66,7 @@ def sums_add_up(residency: Residency) -> None:
         amounts = (share.resident, share.untouched, share.leaving, share.coming, share.stuck)
         assert min(amounts) >= 0, share
         assert share.evictable >= 0
+        assert share.untouched <= max(0, share.bytes - (share.reported or 0)), share
     assert residency.resident == sum(share.resident for share in shares.values())
     assert residency.fixed == sum(share.fixed for share in shares.values())
     assert residency.stuck == sum(share.stuck for share in shares.values())
@@ -114,3 +115,20 @@ def test_a_holder_that_cannot_act_and_reports_more_than_it_has() -> None:
     a.handle(core.Adopted(1, 3), 0)
     assert a.tenants[1].lease
     sums_add_up(a.devices["d0"].residency)
+
+
+def test_what_a_job_has_on_a_device_is_evicted_though_a_lie_left_no_room_for_it() -> None:
+    """While one cannot act that says to have all of the device, the model has no room for what the
+    holder has there; it is there nevertheless, and leaves when others need the room."""
+    residency = Residency(100)
+    residency.set_bytes(1, 60, holds=True, reported=50)
+    residency.set_bytes(2, 1 << 44, holds=False, reported=1 << 44)
+    residency.freeze(2, True)
+    residency.set_bytes(1, 60, holds=True, reported=50)
+    residency.freeze(2, False)
+    residency.set_bytes(2, 10, holds=False, reported=0)
+    residency.rest(1)
+    assert residency.evictable(1) == 50
+    residency.set_bytes(3, 90, holds=True, reported=0)
+    assert residency.take_lost()[1] == 40
+    sums_add_up(residency)
