@@ -47,7 +47,7 @@ class Node:
     def look(self, times: int = 1) -> None:
         for _ in range(times):
             self.now += LOOK_NS
-            self.leases.gpus.update(self.gpu, self.shown)
+            self.leases.gpus.update(self.gpu, dict(self.shown))
 
     @property
     def taken(self) -> int:

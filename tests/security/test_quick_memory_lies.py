@@ -59,7 +59,7 @@ class Node:
             self.now = max(self.now, due)
             self.leases.run(Tick())
         self.now = end
-        self.leases.gpus.update(self.gpu, self.shown)
+        self.leases.gpus.update(self.gpu, dict(self.shown))  # as NVML, anew each time
 
     def look(self, times: int = 5) -> None:
         for _ in range(times):

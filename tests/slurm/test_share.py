@@ -13,6 +13,7 @@ import pytest
 
 from leased.api.client import ask
 from leased.config.options import KEYS
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import Accounting
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
@@ -335,6 +336,9 @@ ok(spin(600_000_000_000)); ok(d.cuCtxSynchronize())  # longer than the test
 
 
 def test_a_job_that_hangs_is_cancelled_where_the_site_says_so(site: Site) -> None:
+    """And its work cannot be stopped in mid-kernel."""
+    gpu = EmulatedGpu(site.work.parent / "gpu")
+    gpu.fail(0, "controls-unknown")
     before = site.leased.config.read_text()
     site.leased.config.write_text(before + '[limits]\ndrain = "300ms"\noverrun = "cancel"\n')
     ask(site.leased.admin_socket, {"op": "reload"})
@@ -354,6 +358,7 @@ def test_a_job_that_hangs_is_cancelled_where_the_site_says_so(site: Site) -> Non
         (used,) = found.usage["gpus"].values()
         assert used["overruns"] == 1
     finally:
+        gpu.fail(0, "controls-work")
         site.leased.config.write_text(before)
         ask(site.leased.admin_socket, {"op": "reload"})
     site.node_works()

@@ -159,9 +159,13 @@ def test_a_suspended_job_that_overruns_is_left_alone(site: Site) -> None:
 
 
 def test_a_job_that_hangs_is_still_ended(site: Site) -> None:
+    """Where its work cannot be stopped in mid-kernel."""
+    gpu = EmulatedGpu(site.work / "gpu")
+    gpu.fail(0, "controls-unknown")
     with daemon(site, 'drain = "300ms"\noverrun = "cancel"'):
         first = site.submit("hangs", "managed", 16, ms=60_000)
         site.until("hangs.began")
         second = site.submit("third", "managed", 16)
         assert site.slurm.wait(first) in ("FAILED", "CANCELLED")  # by the signal, or after it
         site.finish("third", second)
+    gpu.fail(0, "controls-work")

@@ -128,7 +128,6 @@ def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uu
         client.grant({uuid: 160 * MIB})
         tell(job)
         assert line(job).startswith("right")
-        client.revoke()
         finish(job)
 
 
