@@ -106,6 +106,11 @@ class TenantView:
         return self._tenant.granted
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it has memory on one of its devices that can be moved."""
+        return any(device.residency.evictable(self._tenant.id) for device in self._tenant.devices)
+
+    @property
     def last_asked(self) -> int:
         """When it last began to wait, in ns; 0: it never did."""
         return self._tenant.asked_at

@@ -56,10 +56,7 @@ class ClassHealth:
 
     async def _evict(self, gpu: Gpu, health: Health) -> None:
         """Let the GPU's offline jobs run again later, one after the other."""
-        reason, pause_s = (
-            f"GPU {gpu.index} was over its limits, {health.why}",
-            health.stays_s,
-        )
+        reason, pause_s = f"GPU {gpu.index} was over its limits, {health.why}", health.stays_s
         jobs = [
             t.job for t in self.leases.tenants.sharing(gpu.uuid) if t.given.job_class == OFFLINE
         ]

@@ -39,9 +39,8 @@ class DeviceMonitor:
     health: Health
     busy: dict[str, int | None] = field(default_factory=dict)  # percent, by UUID
     clocks: dict[str, float | None] = field(default_factory=dict)  # of the highest, by UUID
-    lost: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # by UUID, errors of memory that could not be corrected: at first, and now
+    # By UUID, errors of memory that could not be corrected: at first, and now.
+    lost: dict[str, tuple[int, int]] = field(default_factory=dict)
     closed: bool = False  # whether NVML is closed, for an update of the driver
     all_at: float = 0.0
     again_at: float = 0.0
@@ -86,10 +85,9 @@ class DeviceMonitor:
     def lost_bits(self, uuid: str) -> str | None:
         """What is to be said of its memory; None: nothing has been lost while we looked."""
         first, now = self.lost.get(uuid, (0, 0))
-        return (
-            f"its memory has had {now - first} errors that were not corrected" * (now > first)
-            or None
-        )
+        if now <= first:
+            return None
+        return f"its memory has had {now - first} errors that were not corrected"
 
     def _measure_slices(self, uuid: str, seen: Seen | None) -> None:
         busy, work = (None, {}) if seen is None else (seen.busy, seen.work)

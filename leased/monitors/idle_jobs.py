@@ -56,9 +56,7 @@ class IdleJobs:
         state = self.leases.view.tenant(tenant.job_id)
         if state.parked or state.frozen or state.waiting:
             return False
-        return any(
-            self.leases.view.device(u).residency.evictable(tenant.job_id) for u in tenant.gang
-        )
+        return state.on_gpu
 
     def _look(self, tenant: Tenant, device_busy: bool) -> None:
         """Park the job if it has been idle for long enough.

@@ -131,7 +131,7 @@ class SuspendedJobs:
 
 def _on(device: DeviceView) -> Iterator[int]:
     """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
-    first = next(iter(device.queue), None)
+    first = device.first_waiting
     if first is not None or device.state.drained:
         yield from (lease.job_id for lease in device.holders)
     if first is not None:

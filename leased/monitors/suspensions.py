@@ -129,9 +129,7 @@ class Suspensions:
         if tops is not None and tops.has_none(tenant.clients):
             return False
         state = self.leases.view.tenant(tenant.job_id)
-        there = [self.leases.view.device(uuid).residency for uuid in tenant.gang]
-        on_gpu = (residency.resident_of(tenant.job_id) for residency in there)
-        return self.beats % LOOK_AT_ALL == 0 or state.state in ("holds", "waits") or any(on_gpu)
+        return self.beats % LOOK_AT_ALL == 0 or state.state in ("holds", "waits") or state.on_gpu
 
     def _look(self, tenant: Tenant) -> None:
         if tenant.job_id in self.of:
