@@ -96,8 +96,8 @@ class Rules:
         run yet keeps others from all of its devices, and its handoff may cost less now."""
         reached = mask
         for device in self.on(mask) if mask != self.all_mask else ():
-            for gang in device.gangs:
-                reached |= gang
+            for _, waiter in device.line:
+                reached |= waiter.mask
         return reached
 
     def connected(self, mask: int) -> int:

@@ -211,8 +211,6 @@ class Device:
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
     line: list[tuple[Place, Tenant]] = field(default_factory=list)
-    # The gangs of several devices in the line, as bits, and how many want each.
-    gangs: dict[int, int] = field(default_factory=dict)
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
     def first_against(self, holder: Tenant) -> tuple[Place, Tenant] | None:

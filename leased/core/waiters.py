@@ -185,11 +185,8 @@ class Waiters:
         if tenant.heeds == FREE:
             self.rules.free[tenant.id] = tenant
             return
-        gang = len(tenant.devices) > 1
         for device in tenant.devices:
             insort(device.line, (place, tenant))
-            if gang:
-                device.gangs[tenant.mask] = device.gangs.get(tenant.mask, 0) + 1
 
     def _leave(self, tenant: Tenant) -> None:
         place, tenant.place, tenant.late = tenant.place, None, None
@@ -198,14 +195,9 @@ class Waiters:
             del self.rules.free[tenant.id]
             return
         assert place is not None
-        gang = len(tenant.devices) > 1
         for device in tenant.devices:
             line = device.line
             del line[bisect_left(line, (place, tenant))]
-            if gang:
-                left = device.gangs.pop(tenant.mask) - 1
-                if left:
-                    device.gangs[tenant.mask] = left
 
     def heed(self, tenant: Tenant, heeds: int) -> None:
         """The tenant begins or ceases to heed locks, or to run beside others."""
