@@ -3,7 +3,7 @@
 - An online waiter is the first in the line, and offline holders in its way are revoked at once.
 - The lease of an online holder does not end for the sake of an offline waiter, which has to wait
   until the holder is idle. It ends for others as usual, but no sooner for those that hurry.
-- An online holder that is idle yields later than others: it has waited for HANDOFF_SHARE times as
+- An online holder that is idle yields later than others: it has waited for PATIENCE times as
   long as handoffs take, so that they delay it by a part of its time that is as small.
 
 Tenants of the same class, and those without one, take turns as their policy says.

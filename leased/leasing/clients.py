@@ -27,9 +27,8 @@ from leased.memory.speed import MEASURE_FROM_BYTES
 from leased.wire import client_messages, daemon_messages
 
 LEAST_SEEN_NS = 100_000_000  # less says nothing
-MOST_OF = (
-    0.8  # of the time in which calls were counted: if less was seen, the two do not go together
-)
+# Of the time in which calls were counted. If less of it was seen, the two do not go together.
+MOST_OF = 0.8
 
 
 class Clients:

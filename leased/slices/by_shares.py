@@ -50,10 +50,8 @@ class ByShares:
             # It gives way at once to who runs at any time, unless its processes would take turns.
             short = uses and jobs[job].processes == 1
             why = f"it is to have {parts[job]:.2f} of the GPU"
-            if duty == ALWAYS:
-                chosen[job] = Choice(SHORT_US if short else AS_MADE, ALWAYS, why)
-                continue
-            chosen[job] = Choice(SHORT_US if short else AS_MADE, duty, why, begins, PERIOD_MS)
+            window = (begins, PERIOD_MS) if duty < ALWAYS else ()
+            chosen[job] = Choice(SHORT_US if short else AS_MADE, duty, why, *window)
         return chosen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from leased.config import options
 from leased.core.policy import PolicyState
 from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
@@ -50,8 +51,7 @@ class TenantRecord:
     @property
     def job_class(self) -> str:
         """online, offline or none."""
-        said = [part for part in self.options.split(",") if part.startswith("class:")]
-        return said[0].removeprefix("class:") if said else "none"
+        return options.understood(self.options)[0].job_class or options.NONE
 
     @property
     def run(self) -> Run:
