@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOST_GROUPS 256 /* of 64 contexts */
+#define MOST_CONTEXTS 64
+#define MOST_GROUPS (4 * MOST_CONTEXTS)
 #define MOST_CHANNELS 2048
 #define MOST_SUBDEVICES 128
 #define GPU_UUID_BYTES 16

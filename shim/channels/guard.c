@@ -195,13 +195,14 @@ static void ask_group(const struct group *of)
 		tell_state();
 }
 
-/* Is something not known that a stop would need? Asks the first group that the library has put to
+/* Is something not known that a stop would need? Asks one of the groups that the library has put to
  * work. */
 static void ask_once(void)
 {
 	struct groups *all = groups_take();
 	struct group of = {0};
 	bool overflow = all->overflow, unknown = false;
+	char why[sizeof(reason)];
 
 	for (size_t i = 0; i < MOST_GROUPS; i++) {
 		if (all->groups[i].engine != RM_ENGINE_COMPUTE || !all->groups[i].scheduled)
@@ -210,12 +211,15 @@ static void ask_once(void)
 		of = all->groups[i];
 	}
 	groups_give();
-	if (overflow)
-		refuse("the process has too many contexts (more than 64)");
-	else if (unknown)
+	if (overflow) {
+		snprintf(why, sizeof(why), "the process has too many contexts (more than %d)",
+		         MOST_CONTEXTS);
+		refuse(why);
+	} else if (unknown) {
 		refuse("the driver's library does not say which GPU a channel group is of");
-	else if (of.object && atomic_load(&state) == CHANNELS_NONE)
+	} else if (of.object && atomic_load(&state) == CHANNELS_NONE) {
 		ask_group(&of);
+	}
 }
 
 /* -- what each group and channel shall do ---------------------------------------------------------

@@ -80,15 +80,15 @@ struct thread_slot *slot_of_thread(void)
 	return my_slot ? my_slot : new_slot();
 }
 
-static bool is_inside(struct thread_slot *slot)
+static bool is_at(struct thread_slot *slot, enum gate_place place)
 {
-	return atomic_load_explicit(&slot->place, memory_order_acquire) == GATE_INSIDE;
+	return atomic_load_explicit(&slot->place, memory_order_acquire) == (int)place;
 }
 
 static bool none_in(enum gate_place place)
 {
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		if (atomic_load_explicit(&slot->place, memory_order_acquire) == (int)place)
+		if (is_at(slot, place))
 			return false;
 	return true;
 }
@@ -115,7 +115,7 @@ unsigned long gate_calls(void)
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
 		/* A thread that is inside counts as one more call. */
-		calls += is_inside(slot);
+		calls += is_at(slot, GATE_INSIDE);
 	}
 	return calls;
 }

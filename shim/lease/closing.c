@@ -20,8 +20,8 @@
 #define LONG_DRAIN_POLL_NS (MS / 2)
 #define STOP_AFTER_NS (5 * MS)  /* a drain that takes longer is ended by a stop in mid-kernel */
 #define STOP_MOST_NS (200 * MS) /* how long a stop may take */
-#define STOP_AGAIN_NS                                                                              \
-	(1000 * MS)         /* from one that has failed to the next; twice as long each time */
+/* From a stop that has failed to the next one; it is twice as long each time. */
+#define STOP_AGAIN_NS (1000 * MS)
 #define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
 #define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
 #define ANY_NS (20000 * MS) /* before a call for a busy context is let in, if no revoke says it */

@@ -321,8 +321,8 @@ void lease_take(struct lease *lease, const void *message)
 /* -- time passes --------------------------------------------------------------- */
 
 /* Without a lease the device is quiet already, as far as this process goes, unless its work is
- * stopped or has gone on. An open lease is shut
- * for the tasks, and reopened; one in CLOSING does them when its work has finished. */
+ * stopped or has gone on. An open lease is shut for the tasks, and reopened; one in CLOSING does
+ * them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
 	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED && !lease->alone) {
@@ -354,8 +354,8 @@ static void count_sample(struct lease *lease, uint64_t since)
 
 static void sample(struct lease *lease)
 {
-	bool paused = lease->port->stops->paused();
 	uint64_t now = lease->port->now(), since = now - lease->sampled_at;
+	bool paused;
 
 	if (now >= lease->sample_until) {
 		lease->sampled_at = 0;
@@ -363,6 +363,7 @@ static void sample(struct lease *lease)
 	}
 	if (lease->sampled_at && since < SAMPLE_EVERY_NS)
 		return;
+	paused = lease->port->stops->paused();
 	if (lease->sampled_at && since < SAMPLED_NS && !paused && !lease->sample_paused)
 		count_sample(lease, since);
 	lease->sampled_at = now;

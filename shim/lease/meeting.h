@@ -22,7 +22,7 @@ bool meeting_is_own(const uint8_t name[GL_NAME_BYTES]);
 
 /* The client thread. */
 
-/* Sends what is due to a daemon that serves this process. `introduces`: it introduces processes. */
+/* Sends what is due to a daemon that serves this process. */
 void meeting_speak(void);
 /* NAMED has come: the daemon knows the name. */
 void meeting_named(void);
