@@ -14,7 +14,7 @@ import pytest
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.channels.test_stops import compute_groups
+from tests.shim.channels.handoffs import slices
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import Process, line, tell
@@ -129,10 +129,6 @@ def test_the_last_of_two_online_jobs_waits_for_a_quantum_and_not_for_ever(tenant
         works(job)
 
 
-def slices(gpu: EmulatedGpu) -> list[int]:
-    return sorted(group["slice_us"] for group in compute_groups(gpu))
-
-
 def test_slices_stay_while_the_daemon_is_killed_and_comes_back(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
@@ -141,22 +137,22 @@ def test_slices_stay_while_the_daemon_is_killed_and_comes_back(
     offline, _ = begin(tenant, DEEDS["an endless kernel"], FITS)
     assert line(offline) == "in a kernel"
     both = [SHORT_US, LONG_US]
-    wait_until("the slices of both", lambda: slices(emulated_gpu) == both)
+    wait_until("the slices of both", lambda: sorted(slices(emulated_gpu)) == both)
     leased.kill()
     seen = []
     for _ in range(ROUNDS):
         works(online)
-        seen.append(slices(emulated_gpu))
+        seen.append(sorted(slices(emulated_gpu)))
     leased.start()
 
     def chosen_again() -> bool:
-        seen.append(slices(emulated_gpu))
+        seen.append(sorted(slices(emulated_gpu)))
         found = [slice for t in status(leased)["tenants"] for slice in t["slices"].values()]
         return sorted(one["slice_s"] or 0 for one in found) == [SHORT_US / 1e6, LONG_US / 1e6]
 
     wait_until("the new daemon to choose", chosen_again)
     works(online)
-    seen.append(slices(emulated_gpu))
+    seen.append(sorted(slices(emulated_gpu)))
     assert seen == [both] * len(seen)
 
 

@@ -9,29 +9,17 @@
 // Prints a line of JSON with a digest of all that it has computed: always the same for one set of
 // arguments.
 #include "driver.cuh"
+#include "stops.cuh"
 
 #include <vector>
 
 #define BLOCKS 1024
 #define THREADS 256
 
-typedef unsigned long long u64;
-
 static CUdeviceptr memory, other;
-static u64 words;
-static unsigned int rounds;
 static CUfunction add_kernel, fill_kernel;
 static CUstream stream, second;
 static std::vector<unsigned int> found;
-static u64 digest = 14695981039346656037ull;
-
-static void mix(const void *data, size_t bytes)
-{
-	const unsigned char *byte = (const unsigned char *)data;
-
-	for (size_t i = 0; i < bytes; i++)
-		digest = (digest ^ byte[i]) * 1099511628211ull;
-}
 
 static void add(CUdeviceptr at, unsigned int value, unsigned int times, CUstream on)
 {
@@ -147,24 +135,12 @@ static void host_step(unsigned int step)
 		CU(cuStreamSynchronize(stream));
 }
 
-static const struct kind {
-	const char *name;
-	void (*take)(void);
-	void (*step)(unsigned int step);
-} kinds[] = {
+static const struct kind kinds[] = {
     {"plain", take, plain_step},
     {"managed", take_managed, managed_step},
     {"graph", take_graph, graph_step},
     {"host", take_host, host_step},
 };
-
-static const struct kind *find(const char *name)
-{
-	for (const struct kind &kind : kinds)
-		if (!strcmp(kind.name, name))
-			return &kind;
-	DIE("no kind %s", name);
-}
 
 static void digest_of(CUdeviceptr at)
 {
@@ -172,17 +148,17 @@ static void digest_of(CUdeviceptr at)
 	mix(found.data(), words * 4);
 }
 
+static void finish(void)
+{
+	CU(cuCtxSynchronize());
+}
+
 int main(int argc, char **argv)
 {
-	const struct kind *kind;
+	const struct kind *kind = begin(argc, argv, kinds, sizeof(kinds) / sizeof(kinds[0]));
 	CUmodule module;
-	double begun;
+	double seconds;
 
-	if (argc < 6)
-		DIE("usage: stops KERNELS.ptx KIND MIB ROUNDS STEPS [ready]");
-	kind = find(argv[2]);
-	words = strtoull(argv[3], NULL, 10) << 18;
-	rounds = (unsigned int)atoi(argv[4]);
 	found.resize(words);
 	open_device();
 	module = load_ptx(argv[1]);
@@ -190,16 +166,9 @@ int main(int argc, char **argv)
 	CU(cuModuleGetFunction(&fill_kernel, module, "fill"));
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
-	kind->take();
-	wait_for_go(argc > 6 ? argv[6] : NULL);
-	begun = now_s();
-	for (unsigned int step = 0; step < (unsigned int)atoi(argv[5]); step++)
-		kind->step(step);
-	CU(cuCtxSynchronize());
-	begun = now_s() - begun;
+	seconds = work(kind, argc, argv, finish);
 	digest_of(memory);
 	digest_of(other);
-	printf("{\"interposed\": %s, \"digest\": \"%016llx\", \"seconds\": %.3f}\n", interposed(),
-	       digest, begun);
+	report(seconds);
 	return 0;
 }

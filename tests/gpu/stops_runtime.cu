@@ -6,27 +6,15 @@
 //   faults        managed memory that the host writes between kernels, which fault it in
 // KERNELS.ptx is not used.
 #include "runtime.cuh"
+#include "stops.cuh"
 
 #include <cooperative_groups.h>
 #include <vector>
 
 #define THREADS 256
 
-typedef unsigned long long u64;
-
 static unsigned int *memory, *other, *counter;
-static u64 words;
-static unsigned int rounds;
 static cudaStream_t stream;
-static u64 digest = 14695981039346656037ull;
-
-static void mix(const void *data, size_t bytes)
-{
-	const unsigned char *byte = (const unsigned char *)data;
-
-	for (size_t i = 0; i < bytes; i++)
-		digest = (digest ^ byte[i]) * 1099511628211ull;
-}
 
 static __global__ void change(unsigned int *at, u64 n, unsigned int times)
 {
@@ -142,23 +130,11 @@ static void faults_step(unsigned int step)
 	RT(cudaStreamSynchronize(stream));
 }
 
-static const struct kind {
-	const char *name;
-	void (*take)(void);
-	void (*step)(unsigned int step);
-} kinds[] = {
+static const struct kind kinds[] = {
     {"conditional", take_conditional, conditional_step},
     {"cooperative", take, cooperative_step},
     {"faults", take_faults, faults_step},
 };
-
-static const struct kind *find(const char *name)
-{
-	for (const struct kind &kind : kinds)
-		if (!strcmp(kind.name, name))
-			return &kind;
-	DIE("no kind %s", name);
-}
 
 static void digest_of(const unsigned int *at)
 {
@@ -168,28 +144,20 @@ static void digest_of(const unsigned int *at)
 	mix(found.data(), words * 4);
 }
 
+static void finish(void)
+{
+	RT(cudaDeviceSynchronize());
+}
+
 int main(int argc, char **argv)
 {
-	const struct kind *kind;
-	double begun;
+	const struct kind *kind = begin(argc, argv, kinds, sizeof(kinds) / sizeof(kinds[0]));
+	double seconds;
 
-	if (argc < 6)
-		DIE("usage: stops_runtime KERNELS.ptx KIND MIB ROUNDS STEPS [ready]");
-	kind = find(argv[2]);
-	words = strtoull(argv[3], NULL, 10) << 18;
-	rounds = (unsigned int)atoi(argv[4]);
 	RT(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	kind->take();
-	RT(cudaDeviceSynchronize());
-	wait_for_go(argc > 6 ? argv[6] : NULL);
-	begun = now_s();
-	for (unsigned int step = 0; step < (unsigned int)atoi(argv[5]); step++)
-		kind->step(step);
-	RT(cudaDeviceSynchronize());
-	begun = now_s() - begun;
+	seconds = work(kind, argc, argv, finish);
 	digest_of(memory);
 	digest_of(other);
-	printf("{\"interposed\": %s, \"digest\": \"%016llx\", \"seconds\": %.3f}\n", interposed(),
-	       digest, begun);
+	report(seconds);
 	return 0;
 }

@@ -7,12 +7,12 @@ from _gpulease import lib
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.channels.test_stops import controlled, slices
+from tests.shim.channels.handoffs import begun, slices
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.programs import line, tell
-from tests.support.swap_programs import Program, client_of, finish
+from tests.support.programs import tell
+from tests.support.swap_programs import Program, finish
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
@@ -35,9 +35,7 @@ def test_a_process_that_is_stopped_goes_on_and_keeps_its_short_slices(
 ) -> None:
     """The daemon ends in the moment for which it has stopped an offline job."""
     job = program(WORKS)
-    client = client_of(daemon, job)
-    assert line(job) == "there"
-    controlled(client)
+    client = begun(daemon, job, "there")
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, SHORT_US))
     client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 0))
     wait_until("short slices", lambda: slices(emulated_gpu) == [SHORT_US])
@@ -58,9 +56,7 @@ def test_all_is_as_the_driver_made_it_if_no_daemon_comes_back(
 ) -> None:
     """One that is there and wants something else counts at once."""
     job = program(WORKS)
-    client = client_of(daemon, job)
-    assert line(job) == "there"
-    controlled(client)
+    client = begun(daemon, job, "there")
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, SHORT_US))
     wait_until("short slices", lambda: slices(emulated_gpu) == [SHORT_US])
     daemon.clients.clear()

@@ -6,7 +6,7 @@ import pytest
 from _gpulease import lib
 
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.channels.test_stops import controlled
+from tests.shim.channels.handoffs import controlled, held
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
@@ -32,10 +32,7 @@ def test_a_call_that_never_returns_costs_no_more_than_three_handoffs(
     program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(KERNELS)
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job, "ready")
     emulated_gpu.fail(0, "stop-hangs")
     for n in (1, 2, 3):
         tell(job)
@@ -62,10 +59,7 @@ def test_calls_that_return_late_are_not_held_against_the_driver(
     program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(KERNELS)
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job, "ready")
     for n in (1, 2, 3, 4):
         emulated_gpu.fail(0, "stop-hangs")
         tell(job)
@@ -103,13 +97,10 @@ lib = ctypes.CDLL("libcuda.so.1"); lib.emugpu_hold(b"{symbol}", 0)
 def call(): ok(d.cuCtxSetCurrent(ctx)); ok(d.{call})
 thread = threading.Thread(target=call); thread.start()
 assert lib.emugpu_held(); spin(300_000_000, stream); say("held")
-wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right")
+wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right"); wait()
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "held"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job, "held")
     client.send_revoke()
     client.until("the count", lambda: given_up(client) == 1)
     assert client.channels is not None
@@ -120,6 +111,7 @@ wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right")
     assert not client.released[-1].stopped
     client.grant()
     assert line(job) == "right"
+    tell(job)
     finish(job)
 
 

@@ -9,8 +9,14 @@ import pytest
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.channels.handoffs import (
+    SHORT_NS,
+    compute_groups,
+    controlled,
+    goes_on_right,
+    held,
+)
 from tests.shim.channels.test_odd_stops import ENDS, WRITES
-from tests.shim.channels.test_stops import SHORT_NS, compute_groups, controlled
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
@@ -49,10 +55,7 @@ def daemon(request: pytest.FixtureRequest, short_dir: Path, uuid: str) -> Iterat
 
 def stopped(program: Program, daemon: FakeDaemon) -> tuple[Process, Client]:
     job = program(MANAGED)
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     return job, client
 
@@ -71,9 +74,7 @@ def test_what_its_neighbour_displaces_meanwhile_comes_back(
     assert line(other) == "full"
     assert swap.out_bytes(emulated_gpu) > out
     client.grant({uuid: 100 * MIB})
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
     tell(other)
     finish(other)
 
@@ -88,9 +89,7 @@ def test_all_of_it_leaves_while_it_is_stopped(
     wait_until("room", lambda: swap.free_bytes(emulated_gpu) >= free + 98 * MIB, timeout=60)
     assert all(group["stopped"] for group in compute_groups(emulated_gpu))
     client.grant({uuid: 100 * MIB})
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_a_revoke_comes_while_stopped_work_has_gone_on(
@@ -102,9 +101,7 @@ def test_a_revoke_comes_while_stopped_work_has_gone_on(
         client.grant({uuid: 100 * MIB})
         assert client.revoke().stopped
     client.grant({uuid: 100 * MIB})
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uuid: str) -> None:
@@ -142,16 +139,11 @@ for ns in ({SHORT_NS}, *[1000] * 100): ok(spin(ns, stream))
 say(d.cuStreamQuery(stream)[0].name); wait(); ok(d.cuStreamSynchronize(stream)); say("right")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job, "ready")
     client.send(daemon_messages.contended(client.epoch, 10**10, 10**6))
     client.calls()
     tell(job)
     assert line(job) == "CUDA_ERROR_NOT_READY"
     assert client.revoke().stopped
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)

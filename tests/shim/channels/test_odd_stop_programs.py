@@ -11,7 +11,7 @@ import pytest
 from _gpulease import lib
 
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.shim.channels.test_stops import controlled
+from tests.shim.channels.handoffs import controlled
 from tests.slurm.leased import CHECKED
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap

@@ -7,7 +7,14 @@ from _gpulease import lib
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import KERNELS, EmulatedGpu
-from tests.shim.channels.test_stops import SHORT_NS, busy, compute_groups, controlled
+from tests.shim.channels.handoffs import (
+    SHORT_NS,
+    busy,
+    compute_groups,
+    controlled,
+    goes_on_right,
+    held,
+)
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
@@ -37,10 +44,7 @@ def test_a_call_that_fails_while_memory_is_away_lets_nothing_run(
         WRITES + "say('runs'); wait(); say('calls'); ok(d.cuCtxCreate(None, 0, 0))\n"
         "ok(d.cuCtxSetCurrent(ctx))" + ENDS
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     emulated_gpu.fail(0, "control-once")
@@ -63,9 +67,7 @@ def test_what_cannot_be_put_back_is_put_back_later(
     assert client.calls()  # it answers, and goes on
     client.until("a failure", lambda: client.channels and client.channels.reason)
     emulated_gpu.fail(0, "controls-work")
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_memory_of_later_than_the_first_work_can_leave_under_a_stop(
@@ -82,9 +84,7 @@ def test_memory_of_later_than_the_first_work_can_leave_under_a_stop(
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_forty_contexts(program: Program, daemon: FakeDaemon, uuid: str) -> None:
@@ -103,16 +103,11 @@ def test_forty_contexts(program: Program, daemon: FakeDaemon, uuid: str) -> None
         + "say('runs'); wait()"
         + ENDS
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 @pytest.mark.parametrize("channels", [33, 64])
@@ -121,17 +116,12 @@ def test_many_channels(
 ) -> None:
     emulated_gpu.fail(0, "channels", channels)
     job = program(WRITES + "say('runs'); wait()" + ENDS)
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     assert compute_groups(emulated_gpu)[0]["stopped"] == channels
     client.evict({uuid: 100 * MIB})
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_a_slice_that_could_not_be_set_is_set_later(
@@ -141,9 +131,7 @@ def test_a_slice_that_could_not_be_set_is_set_later(
     emulated_gpu.fail(0, "control-once")
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
     wait_until("the slice", lambda: compute_groups(emulated_gpu)[0]["slice_us"] == 50, timeout=20)
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 GREEN = """
@@ -163,10 +151,7 @@ def test_contexts_come_and_go_after_a_stop(
         GREEN + WRITES + f"say('runs'); wait(); say('calls'); ok(d.{call}); say('returns')\n"
         "ok(d.cuCtxSetCurrent(ctx))" + ENDS
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     tell(job)
@@ -194,14 +179,9 @@ thread = threading.Thread(target=call); thread.start()
 assert lib.emugpu_held(); say("held"); wait(); lib.emugpu_let(); thread.join(); say("right")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "held"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job, "held")
     client.revoke()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)", "os.kill(os.getpid(), 15)"])
@@ -218,10 +198,7 @@ threading.Thread(target=waits, daemon=True).start()
 say("runs"); wait(); {end}
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.send(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, "its job has ended"))

@@ -4,58 +4,31 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from typing import Any
 
 import pytest
 from _gpulease import ffi, lib
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.shim.channels.handoffs import (
+    BUSY,
+    LONG_NS,
+    SHORT_NS,
+    begun,
+    busy,
+    compute_groups,
+    controlled,
+    goes_on_right,
+    held,
+    slices,
+)
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
-from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, client_of, finish, free_bytes
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
-
-LONG_NS = 20_000_000_000  # a kernel of 20 s: no test waits for it to end by itself
-SHORT_NS = 1_500_000_000
-# Memory with known words, and a kernel that is still running when the test goes on.
-BUSY = """
-p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 7)
-stream = ok(d.cuStreamCreate(1)); ok(d.cuCtxSynchronize()); spin({ns}, stream); say("runs")
-wait()
-ok(d.cuStreamSynchronize(stream)); check_all(p, 100 * MIB, 7); say("right")
-"""
-
-
-def controlled(client: Client) -> None:
-    client.until(
-        "word of its channel groups",
-        lambda: client.channels and client.channels.state == lib.GL_CHANNELS_CONTROLLED,
-    )
-
-
-def compute_groups(gpu: EmulatedGpu) -> list[dict[str, Any]]:
-    return [group for group in gpu.stats()["groups"] if group["engine"] == "compute"]
-
-
-def slices(gpu: EmulatedGpu) -> list[int]:
-    return [group["slice_us"] for group in compute_groups(gpu)]
-
-
-def busy(
-    program: Program, daemon: FakeDaemon, ns: int = SHORT_NS
-) -> tuple[subprocess.Popen[str], Client]:
-    """A process in mid-kernel, whose lease is taken back by the test."""
-    job = program(BUSY.format(ns=ns))
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
-    return job, client
 
 
 def test_a_kernel_is_stopped_and_its_memory_leaves(
@@ -86,9 +59,7 @@ def test_it_is_stopped_in_each_of_several_handoffs(
         client.evict({uuid: amount})
         client.grant()
         client.until("memory", lambda: client.resident(uuid) >= 100 * MIB)
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_what_it_wrote_after_a_stop_is_not_taken_for_unchanged(
@@ -112,10 +83,7 @@ assert all(int.from_bytes(host[4 * i : 4 * i + 4], "little") == (word(3, i) + 5)
 say("right")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
@@ -144,16 +112,11 @@ say("runs"); wait()
 ok(d.cuCtxSynchronize()); check_all(p, 40 * MIB, 9); say("right")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 @pytest.mark.parametrize(
@@ -177,16 +140,11 @@ assert int.from_bytes(host[4096:4100], "little") == word(4, 1024)
 check_all(p, 40 * MIB, 4); say("right")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 @pytest.mark.parametrize("call", ["cuMemFree(p)", "cuModuleUnload(module)", "cuCtxDestroy(ctx2)"])
@@ -199,10 +157,7 @@ def test_calls_that_would_wait_in_the_driver_wait_for_the_lease(
             "wait()\n", f"wait(); say('calls'); ok(d.{call}); say('returns'); sys.exit()\n"
         )
     )
-    client = client_of(daemon, job)
-    assert line(job) == "runs"
-    controlled(client)
-    daemon.auto = False
+    client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     tell(job)
@@ -234,9 +189,7 @@ def test_where_it_cannot_be_done_the_kernel_is_waited_for(
     assert refused == (fault == "controls-unknown")
     assert ("status 0x56" in client.channels.reason) == refused
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_nothing_stays_behind_a_process_that_is_killed_while_it_is_stopped(
@@ -266,9 +219,7 @@ def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
     client.until("greeting", lambda: client.wants > wants)
     client.send(bytes(ffi.buffer(daemon.welcome)))
     client.grant()
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_several_contexts_have_one_slice_together(
@@ -293,9 +244,7 @@ for contexts in ([ctx, second], [ctx]):
     thread.start(); say("works"); wait(); ends.set(); thread.join()
 """.replace("KERNELS", f"__import__('pathlib').Path({str(KERNELS)!r})")
     )
-    client = client_of(daemon, job)
-    assert line(job) == "works"
-    controlled(client)
+    client = begun(daemon, job, "works")
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 4000))
     for together in (2000, 4000):
 
@@ -338,6 +287,4 @@ def test_a_process_with_a_duty_works_in_one_part_of_each_period(
     client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
     assert client.calls()  # it has heard that
     wait_until("its end", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 0)
-    tell(job)
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)

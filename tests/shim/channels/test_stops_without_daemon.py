@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.channels.handoffs import compute_groups, controlled
 from tests.shim.channels.test_odd_stop_programs import ALL, FOLDER
-from tests.shim.channels.test_stops import compute_groups, controlled
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
