@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from leased.core import classes
 from leased.core.actions import Contend, Expect
@@ -138,8 +139,15 @@ class Contention:
         if holder.debt_ns and not lease.short:
             lease.paid_ns = min(holder.debt_ns, self.quanta.quantum(holder, lease) // 2)
             holder.debt_ns -= lease.paid_ns
-        self.effects.contend(Contend(holder.id, lease.epoch, max(patience, IDLE_FLOOR_NS)))
+        self._say(holder, lease, max(patience, IDLE_FLOOR_NS))
         self._plan_end(holder, lease)
+
+    def _say(self, holder: Tenant, lease: Lease, idle_ns: int | None) -> None:
+        """Tell the holder that others wait, or that none do; a grant to come says it too."""
+        if lease.untold is None:
+            self.effects.contend(Contend(holder.id, lease.epoch, idle_ns))
+        else:
+            lease.untold = replace(lease.untold, idle_ns=idle_ns)
 
     def _plan_end(self, holder: Tenant, lease: Lease) -> None:
         """It may be at once."""
@@ -159,7 +167,7 @@ class Contention:
         holder.debt_ns += lease.paid_ns
         lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
         self.quanta.set_due(holder, lease, None)
-        self.effects.contend(Contend(holder.id, lease.epoch, None))
+        self._say(holder, lease, None)
 
     def _expect(self, holder: Tenant, waiter: Tenant) -> None:
         for uuid in holder.gang:

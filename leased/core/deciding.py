@@ -54,7 +54,9 @@ class Deciding:
             self.waiters.mix()
         for tenant in fitting.take_shrunk() if fitting.shrunk else ():
             self.waiters.place_again(tenant)
-        while effects.changed or fitting.affected:
+        while (
+            effects.changed or fitting.affected or (rules.untold and self.leasing.look_at_untold())
+        ):
             for tenant in fitting.take_affected() if fitting.affected else ():
                 self._make_way(tenant)
             if fitting.turned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from leased.core.actions import Grant
 from leased.core.contention import Contention
 from leased.core.effects import Effects
@@ -44,7 +46,8 @@ class Leasing:
         lease.handed, lease.moves_ns = handed, moves_ns
         if short or kept:
             self.short_turns.granted(lease, short, kept)
-        if tenant.swaps:
+        awaits_room = bool(rules.where.swapping) and self.memory.awaits_room(tenant)
+        if tenant.swaps or awaits_room:
             lease.restoring = True
             for uuid in tenant.gang:
                 rules.devices[uuid].restoring.add(tenant.id)
@@ -52,7 +55,11 @@ class Leasing:
             self.quanta.count_handoffs(lease)
         self.epoch += 1
         quantum = rules.quantum(tenant)
-        self.effects.grant(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
+        grant = Grant(tenant.id, lease.epoch, shared, quantum, prefetch)
+        if awaits_room:
+            lease.untold, rules.untold[tenant.id] = grant, tenant
+        else:
+            self.effects.grant(grant)
         if until != FOREVER:
             self.contention.contend(tenant, None, until)
             return
@@ -60,6 +67,44 @@ class Leasing:
             self.contention.limit(tenant)
         if not lease.restoring:
             self.short_turns.goes_on(lease, tenant.mask, rules.now)
+
+    def begin(self, tenant: Tenant, lease: Lease) -> None:
+        """All that the holder needs is there, and its quantum begins."""
+        rules = self.rules
+        self.quanta.begin(tenant, lease)
+        restore_ns = rules.now - lease.granted_at
+        self.short_turns.goes_on(lease, tenant.mask, rules.now, restore_ns)
+        for device in tenant.devices:
+            device.restoring.discard(tenant.id)
+        self.memory.restored(tenant)
+        self.effects.changed |= tenant.mask
+
+    def look_at_untold(self) -> bool:
+        """Tell holders of their leases for which the room is there by now. A lease that is revoked
+        before ends without a word. Returns whether there was any of either."""
+        found = False
+        for tenant in list(self.rules.untold.values()):
+            lease = tenant.lease
+            assert lease is not None
+            if lease.revoked:
+                self.end(tenant)
+                self.waiters.begin(tenant)
+            elif self.memory.awaits_room(tenant):
+                continue
+            else:
+                self._tell(tenant, lease)
+            found = True
+        return found
+
+    def _tell(self, tenant: Tenant, lease: Lease) -> None:
+        """The lease begins only now, so it has a new epoch."""
+        assert lease.untold is not None
+        lease.epoch = tenant.granted = self.epoch
+        self.epoch += 1
+        self.effects.grant(replace(lease.untold, epoch=lease.epoch))
+        lease.untold = None
+        del self.rules.untold[tenant.id]
+        self.begin(tenant, lease)
 
     def _handed(self, tenant: Tenant, shared: bool) -> dict[int, list[str]]:
         """Count the handoffs to the tenant that is granted. Returns the devices by the time since
@@ -102,6 +147,7 @@ class Leasing:
         """End the tenant's lease, so that others may have its devices."""
         rules, lease = self.rules, tenant.lease
         assert lease is not None
+        rules.untold.pop(tenant.id, None)
         if rules.charges.on:
             rules.charges.end(tenant, rules.now)
         self.effects.changed |= tenant.mask

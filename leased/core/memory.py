@@ -29,12 +29,12 @@ class Memory:
 
     # -- what happens to it ----------------------------------------------------------
 
-    def change(self, tenant: Tenant, event: MemoryChanged) -> bool:
-        """The tenant has more or less memory, or reports what is resident. Returns whether it
-        reports more resident memory than before."""
+    def change(self, tenant: Tenant, event: MemoryChanged) -> int:
+        """The tenant has more or less memory, or reports what is resident. Returns how much more
+        resident memory it reports than before."""
         usage, device = tenant.usage.get(event.device), self.rules.devices[event.device]
         if usage is None:
-            return False
+            return 0
         residency = device.residency
         leaving, reported = residency.leaving(tenant.id), residency.reported_by(tenant.id)
         # A tenant that is to have more devices may have memory there before it has their lease.
@@ -46,7 +46,7 @@ class Memory:
             self.moves.watch(tenant.id, device)
         self.fitting.refit(device)
         self._see_off(tenant)
-        return (event.resident or 0) > reported
+        return (event.resident or 0) - reported
 
     def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
         """Some of what it evicted was not copied, so it does not count as moved for the taker."""
@@ -109,6 +109,11 @@ class Memory:
         self.moves.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
+
+    def awaits_room(self, tenant: Tenant) -> bool:
+        """The driver brings the tenant's memory in, and kills its program where there is no room,
+        so it cannot begin before what others have to evict has left."""
+        return not tenant.swaps and any(d.residency.awaits_room() for d in tenant.devices)
 
     def restored(self, tenant: Tenant) -> None:
         """The tenant has restored all its memory, so the link is free for others."""

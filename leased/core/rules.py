@@ -61,6 +61,7 @@ class Rules:
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.free: dict[int, Tenant] = {}  # in the line, but held up by nobody
         self.in_line = 0  # how many are in the line
+        self.untold: dict[int, Tenant] = {}  # with a lease that they have not been told of
         self.drain_ns = drain_ns
         self.grace_until = grace_until
         self.grace_most = grace_until + GRACE_MORE_NS
@@ -236,11 +237,8 @@ class Rules:
         return self.drained_mask & tenant.mask != 0
 
     def crowded_out(self, tenant: Tenant) -> bool:
-        """It swaps, so that all its memory must be there, and what others have and cannot be
-        moved leaves no room."""
-        return tenant.swaps and any(
-            self.devices[uuid].residency.crowded_out(tenant.id) for uuid in tenant.gang
-        )
+        """What others have and cannot be moved leaves no room for what it must have there."""
+        return any(device.residency.crowded_out(tenant.id) for device in tenant.devices)
 
     def withheld(self, tenant: Tenant) -> bool:
         """It may not have its gang, or could not use it."""
@@ -248,7 +246,8 @@ class Rules:
         away = tenant.frozen or suspended or tenant.departs
         waits = tenant.barred_until is not None or tenant.id in self.shares.waiting
         drained = tenant.mask & self.drained_mask != 0
-        return away or waits or drained or (tenant.swaps and self.crowded_out(tenant))
+        has_any = tenant.id in self.where.of
+        return away or waits or drained or (has_any and self.crowded_out(tenant))
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""

@@ -42,7 +42,8 @@ class Stages:
         self.short_turns.interrupt(tenant)
         lease.revoked, lease.revoked_at = True, self.rules.now
         self.quanta.set_due(tenant, lease, self.rules.now + drain_ns)
-        self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
+        if lease.untold is None:
+            self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
 
     def pass_over(self, holder: Tenant) -> None:
         """It cannot give back what others wait for: they have it, and it hears of it later.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from leased.core.actions import Grant
 from leased.memory.residency import Residency
 from leased.memory.share import Place
 from leased.usage.gauge import Gauge, Reading
@@ -65,6 +66,8 @@ class Lease:
     ran_ns: int = 0
     # Its handoffs, until its holder can begin to work: the devices by the time since when.
     handed: dict[int, list[str]] = field(default_factory=dict)
+    # What its holder is told once others' memory has left; None: it has been told.
+    untold: Grant | None = None
 
     @property
     def is_awaited(self) -> bool:

@@ -117,14 +117,7 @@ class TenantChanges:
     def restored(self, tenant: Tenant, event: Restored) -> None:
         lease = tenant.lease
         if lease is not None and lease.epoch == event.epoch and lease.restoring:
-            self.quanta.begin(tenant, lease)
-            now = self.rules.now
-            restore_ns = now - lease.granted_at
-            self.waiters.short_turns.goes_on(lease, tenant.mask, now, restore_ns)
-            for uuid in tenant.gang:
-                self.rules.devices[uuid].restoring.discard(tenant.id)
-            self.memory.restored(tenant)
-            self.effects.changed |= tenant.mask
+            self.leasing.begin(tenant, lease)
 
     def freeze(self, tenant: Tenant, event: Frozen | Thawed) -> None:
         """The tenant cannot act, or can again. The time in between is not added to its debt.
@@ -156,8 +149,12 @@ class TenantChanges:
     # -- what was measured, counted or found out elsewhere ------------------------------
 
     def change_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
-        if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
+        more = self.memory.change(tenant, event)
+        if more > 0 and tenant.lease and tenant.lease.restoring:
             self.quanta.go_on(tenant, tenant.lease)
+        for holder in self.rules.untold.values() if more < 0 else ():
+            if holder.lease and event.device in holder.gang:
+                self.quanta.go_on(holder, holder.lease)
 
     def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
         self.memory.left_uncopied(tenant, event)

@@ -111,13 +111,14 @@ class Clients:
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""
         client.wants = True
-        lease = self.loop.view.tenant(tenant.job_id).lease
-        if lease is None:
-            self.loop.run(Requested(tenant.job_id))
-        elif not lease.revoked:
+        state = self.loop.view.tenant(tenant.job_id)
+        if state.can_join:
             self.grants.join(tenant, client)
-        else:  # the lease ends soon, unless another process of the job waits for work of this one
+        elif state.drains:
+            # The lease ends soon, unless another process of the job waits for work of this one.
             self.stuck.let_on(tenant)
+        elif not state.lease:  # else the job has one, which its processes will be told of
+            self.loop.run(Requested(tenant.job_id))
 
     def released(self, tenant: Tenant, client: Client, message: client_messages.Released) -> None:
         """The process has shut its gate, and the work that it had submitted has finished."""

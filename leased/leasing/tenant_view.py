@@ -48,9 +48,9 @@ class TenantView:
 
     @property
     def can_join(self) -> bool:
-        """Whether it holds a lease that has not been revoked."""
+        """Whether it holds a lease that it has been told of and that has not been revoked."""
         lease = self._tenant.lease
-        return lease is not None and not lease.revoked
+        return lease is not None and not lease.revoked and lease.untold is None
 
     @property
     def drains(self) -> int:

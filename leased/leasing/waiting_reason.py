@@ -74,10 +74,10 @@ def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
-    """A tenant that swaps has too little room: memory of others cannot leave the device."""
+    """A tenant has too little room: memory of others cannot leave the device."""
     for uuid in tenant.gang:
         device = leases.view.device(uuid)
-        if not tenant.swaps or not device.residency.crowded_out(tenant.job_id):
+        if not device.residency.crowded_out(tenant.job_id):
             continue
         others = device.memory()
         own = others.pop(tenant.job_id)

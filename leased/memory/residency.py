@@ -28,6 +28,7 @@ from leased.memory.speed import Speed
 from leased.usage.usage import Usage
 
 NO_SHARE = Share()  # of a tenant that has no memory on the device
+PAGING_PART = 64  # the driver can move managed memory page by page in this part of the room
 
 
 class Whereabouts:
@@ -131,13 +132,25 @@ class Residency:
         return 0 if share is None or share.holds or share.stuck else share.leaving
 
     def crowded_out(self, tenant: int) -> bool:
-        """Memory of others that cannot be moved leaves no room for all of the tenant's memory. It
-        may have a hundredth more than the room, since about as much is kept free."""
-        share = self.swappers.get(tenant)
-        if share is None:
+        """Memory of others that cannot be moved leaves no room for what the tenant must have there:
+        all that it swaps, which may be a hundredth more than the room, since about as much is kept
+        free. Of managed memory, beside swapped memory that is stuck: enough for the driver to move
+        pages."""
+        stays = self.fixed + self.stuck
+        share = self.shares.get(tenant) if stays else None
+        if share is None or stays == share.stays:
             return False
-        stays = self.fixed + self.stuck - share.stays
-        return stays > 0 and share.bytes + share.fixed + stays > self.room + self.room // 100
+        own = share.fixed - share.stays
+        if share.swaps:
+            return share.bytes + own + stays > self.room + self.room // 100
+        return (
+            self.stuck > 0 and min(share.bytes, self.room // PAGING_PART) + own + stays > self.room
+        )
+
+    def awaits_room(self) -> bool:
+        """Swapped memory that has been told to leave has not, and there is too much meanwhile."""
+        leaving = sum(self.leaving(tenant) for tenant in self.swappers)
+        return leaving > 0 and self.resident + leaving > self.capacity
 
     def keep_out(self, tenant: int) -> dict[int, int]:
         """Which tenants keep it out and with how many bytes, the most first; empty: none do."""
@@ -217,8 +230,8 @@ class Residency:
             self.fixed += fixed - share.fixed
             share.fixed = fixed
             self._set_capacity()
-            self.affected.update(self.swappers)
-        if share.swaps and size != share.bytes:
+            self.affected.update(self.shares if self.stuck else self.swappers)
+        if size != share.bytes and (share.swaps or self.stuck):
             self.affected.add(tenant)
         share.untouched = min(size, share.untouched + max(0, size - share.bytes))
         share.bytes = size
@@ -240,7 +253,7 @@ class Residency:
         """From now on tenants can have so many bytes together."""
         self.room = room
         self._set_capacity()
-        self.affected.update(self.swappers)
+        self.affected.update(self.shares if self.stuck else self.swappers)
         self.squeeze()
         self._note_full()
 
@@ -267,7 +280,7 @@ class Residency:
         self.fixed -= share.fixed
         self.stuck -= share.stuck
         self.swappers.pop(tenant, None)
-        self.affected.update(self.swappers if share.stays else ())
+        self.affected.update(self.shares if share.stays else ())
         self.affected.discard(tenant)
         self.lost.pop(tenant, None)
         self.shrunk.discard(tenant)
@@ -542,7 +555,7 @@ class Residency:
             self.stuck += stuck - share.stuck
             share.stuck = stuck
             self._set_capacity()
-            self.affected.update(self.swappers)
+            self.affected.update(self.shares)
 
     # -- of the device -----------------------------------------------------------------
 

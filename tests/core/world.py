@@ -287,7 +287,7 @@ class World:
         lease = self.a.tenants[client.tenant].lease
         if lease is None:
             self.do(core.Requested(client.tenant))
-        elif not lease.revoked:
+        elif not lease.revoked and lease.untold is None:
             entry.wants, entry.held = False, lease.epoch
             self.give(entry, lease.epoch)
 

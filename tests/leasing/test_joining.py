@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _gpulease import lib
 
-from leased.core.arbiter import Tick
+from leased.core.arbiter import MemoryChanged, Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -90,3 +90,16 @@ def test_a_process_that_comes_back_with_an_old_lease() -> None:
     assert lib.GL_REVOKE in back.told
     node.release(node.job, back, old, wants=True)
     assert back.held == epoch
+
+
+def test_processes_hear_of_a_lease_once_the_room_for_their_managed_memory_is_there() -> None:
+    """The rival's swapped memory has to leave first."""
+    node = Node()
+    node.leases.run(MemoryChanged(2, UUID, SIZE, 0, SIZE))
+    node.leases.run(MemoryChanged(1, UUID, SIZE // 2, 0, None))
+    node.request(node.job, node.one)
+    node.request(node.job, node.two)
+    assert node.epoch(1)
+    assert node.one.held == node.two.held == 0
+    node.leases.run(MemoryChanged(2, UUID, SIZE, 0, 0))
+    assert node.one.held == node.two.held == node.epoch(1)
