@@ -84,7 +84,10 @@ def check_job(run: Run, state: str) -> list[str]:
     if run.hurt:
         return said
     if state != "COMPLETED":
-        said.append(f"{name}: {state} ({run.spec.share}, {run.touched}): {run.log()[-800:]}")
+        errors = [report["error"] for report in reports.values() if "error" in report]
+        said.append(
+            f"{name}: {state} ({run.spec.share}, {run.touched}): {errors} {run.log()[-800:]}"
+        )
     missing = set(run.spec.rank_names()) - set(reports)
     if missing and state == "COMPLETED":
         said.append(f"{name}: COMPLETED, but nothing of {sorted(missing)}")
