@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from leased import policy
@@ -71,12 +71,17 @@ class Overhead:
     def of(cls, gpu: Gpu) -> Overhead:
         return cls(min(FIRST_CONTEXT_BYTES, gpu.memory // FIRST_CONTEXT_PART))
 
-    def measure(self, processes: Mapping[int, int], plain: Mapping[int, int | None]) -> None:
+    def measure(
+        self,
+        processes: Mapping[int, int],
+        plain: Mapping[int, int | None],
+        unconnected: Collection[int] = (),
+    ) -> None:
         """Measure the contexts. processes: bytes by pid as NVML says, without managed memory.
 
         plain: how many of them each client says are its allocations; the rest is its contexts.
         None: the client is moving memory, so the two figures are not of one moment, and its
-        contexts count as before.
+        contexts count as before. unconnected: processes of jobs that are no clients.
         """
         contexts = {}
         for pid, used in processes.items():
@@ -90,7 +95,10 @@ class Overhead:
         clients = {pid: min(size, most) for pid, size in contexts.items() if pid in plain}
         settled = [size for pid, size in clients.items() if plain[pid] is not None]
         self.context = max(settled, default=self.context if clients else self.first)
-        self.lasting = sum(clients.get(pid, size) for pid, size in contexts.items())
+        for_a_while = clients | {
+            pid: min(size, most) for pid, size in contexts.items() if pid in unconnected
+        }
+        self.lasting = sum(for_a_while.get(pid, size) for pid, size in contexts.items())
 
 
 def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:

@@ -7,7 +7,7 @@ of the job are told what was reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from leased.core.events import Event
 from leased.core.tenant_events import MemoryChanged
@@ -64,10 +64,16 @@ class MemoryReports:
         for uuid in tenant.gang:
             self.departed[uuid].connection_ended(client.pid)
 
-    def check(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
+    def check(
+        self,
+        uuid: str,
+        processes: Mapping[int, int],
+        tenants: list[Tenant],
+        unconnected: Collection[int],
+    ) -> None:
         """Compare the reports with NVML. processes: bytes on the device by pid, as NVML shows them.
 
-        tenants: those that share the device.
+        tenants: those that share the device. unconnected: processes of jobs without a connection.
         """
         evidence = self.evidence[uuid]
         silent = uuid not in self.stirred and not self.departed[uuid].looks
@@ -79,7 +85,8 @@ class MemoryReports:
         # What a killed process had is on its way; its contexts are what they were.
         pids = {client.pid for client in clients}
         departed = self.departed[uuid].still_shown(processes.keys(), pids)
-        self.overheads[uuid].measure(processes, settled | dict.fromkeys(departed))
+        plain = settled | dict.fromkeys(departed)
+        self.overheads[uuid].measure(processes, plain, unconnected)
         for tenant in tenants:
             self._doubt(tenant, evidence)
             if self._total(tenant, uuid) != tenant.believed.get(uuid, NOTHING):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
@@ -69,9 +69,12 @@ class NodeGpus:
             self.loop.run(PolicySet(gpu.uuid, gpu.policy))
         self._tell_room(gpu)
 
-    def update(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
-        """NVML has been polled. processes: bytes on the device by pid."""
-        self.reports.check(gpu.uuid, processes, self.registry.sharing(gpu.uuid))
+    def update(
+        self, gpu: Gpu, processes: Mapping[int, int], unconnected: Collection[int] = ()
+    ) -> None:
+        """NVML has been polled. processes: bytes on the device by pid. unconnected: those of them
+        that are jobs' and have no connection."""
+        self.reports.check(gpu.uuid, processes, self.registry.sharing(gpu.uuid), unconnected)
         self._tell_room(gpu)
 
     def measured(self, work: WorkMeasured) -> None:

@@ -79,7 +79,8 @@ class DeviceMonitor:
             if not self.leases.tenants.sharing(gpu.uuid):
                 await self.watch.look(gpu, {})
             elif seen is not None:
-                self.leases.gpus.update(gpu, seen.processes)
+                unconnected = self.watch.unconnected(gpu, seen.processes)
+                self.leases.gpus.update(gpu, seen.processes, unconnected)
                 await self.watch.look(gpu, seen.processes)
 
     def lost_bits(self, uuid: str) -> str | None:

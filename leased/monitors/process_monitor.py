@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from leased.api import answers
@@ -56,6 +56,15 @@ class ProcessMonitor:
     def status(self) -> answers.UnleasedProcesses:
         """The processes without a lease, for the answer to status."""
         return self.strays.status()
+
+    def unconnected(self, gpu: Gpu, processes: Iterable[int]) -> set[int]:
+        """Those that are of a job and have no connection: since the last daemon ended they were
+        stopped, say. What they have on the device is not there for good."""
+        tenants = self.leases.tenants.sharing(gpu.uuid)
+        connected = {client.pid for tenant in tenants for client in tenant.clients}
+        left = [pid for pid in processes if pid not in connected]
+        known = self.stepds.known() if left else None
+        return {pid for pid in left if known and known.step_of(pid)}
 
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """A device has been polled. processes: bytes by pid, as NVML shows them."""

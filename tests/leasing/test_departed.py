@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from leased.gpus.devices import Gpu
+from collections.abc import Collection
+
+import pytest
+
+from leased.gpus.devices import Gpu, visible
 from leased.leasing.departed import LOOKS, Departed
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -44,15 +48,20 @@ class Node:
     def leaves(self, job: int, process: FakeClient) -> None:
         self.leases.clients.detach(self.leases.tenants[job], process)
 
-    def look(self, times: int = 1) -> None:
+    def look(self, times: int = 1, unconnected: Collection[int] = ()) -> None:
         for _ in range(times):
             self.now += LOOK_NS
-            self.leases.gpus.update(self.gpu, dict(self.shown))
+            self.leases.gpus.update(self.gpu, dict(self.shown), unconnected)
 
     @property
     def taken(self) -> int:
         """Bytes that count as nobody's, contexts among them."""
         return self.leases.gpus.overheads[UUID].taken
+
+    @property
+    def total(self) -> int:
+        """What a job that begins now sees for good."""
+        return visible(self.gpu, self.leases.gpus.overheads[UUID], 3)
 
     @property
     def fits(self) -> bool:
@@ -88,6 +97,19 @@ def test_a_process_that_runs_on_without_a_connection_is_counted() -> None:
     node.leaves(1, node.processes[0])
     node.look(LOOKS + 1)
     assert node.taken == 100 * MIB + 2 * CONTEXT
+
+
+@pytest.mark.parametrize(("unconnected", "counted"), [({11}, 4 * MIB), (set(), 100 * MIB)])
+def test_what_a_job_s_process_has_is_in_no_total_for_good(
+    unconnected: set[int], counted: int
+) -> None:
+    """As of a process that was stopped when the daemon ended, and cannot connect to the next."""
+    node = Node()
+    before = node.total
+    node.leaves(1, node.processes[0])
+    node.look(LOOKS + 1, unconnected)
+    assert node.taken == 100 * MIB + 2 * CONTEXT
+    assert before - node.total == pytest.approx(counted, abs=4 * MIB)
 
 
 def test_a_process_that_connects_again_is_its_jobs_as_before() -> None:
