@@ -8,14 +8,13 @@ daemon, no root. The programs take at most 128 MiB of the card. Prints a line a 
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from tests.emugpu.abi import test_capture, test_descriptors, test_driver, test_ipc, test_peer
-from tests.emugpu.programs import run
+from tests.emugpu.abi import test_ipc, test_programs
+from tests.emugpu.programs import case, run
 
 
 class RealGpu:
@@ -30,29 +29,22 @@ EMULATED_ONLY = {
     # Never on a card: more managed memory than it has free can hang it for everyone.
     "test_out_of_memory_is_honest_and_not_sticky": "fills the device",
     "test_a_handle_that_is_gone_is_refused": "a real driver may crash on one",
-    "test_bytes_that_cross_each_link": "asks the emulated devices",
-    "test_devices_that_are_no_peers": "these are peers",
     # On an H200 (driver 580) the other process then has an illegal address.
     "test_freed_memory_counts_until_the_last_one_lets_go": "CUDA leaves it undefined",
     "test_freed_memory_lives_until_the_last_one_lets_go": "CUDA leaves it undefined",
 }
 
 
-def cases(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
-    """The keyword arguments of each case of a parametrized test; one empty for a plain one."""
-    marks = [m for m in getattr(test, "pytestmark", []) if m.name == "parametrize"]
-    values = [[{mark.args[0]: value} for value in mark.args[1]] for mark in marks]
-    for chosen in itertools.product(*values):
-        yield {key: value for case in chosen for key, value in case.items()}
-
-
-def check(name: str, test: Callable[..., None], **case: Any) -> bool:
+def check(name: str, test: Callable[..., object], *arguments: str) -> bool:
+    if name in EMULATED_ONLY:
+        print("skip", name, EMULATED_ONLY[name], sep="  ")
+        return True
     try:
-        test(RealGpu(), **case)
+        test(RealGpu(), *arguments)
     except (AssertionError, subprocess.TimeoutExpired) as fault:
-        print("FAIL", name, case, str(fault).strip().split("\n")[:12], sep="  ")
+        print("FAIL", name, *arguments, str(fault).strip().split("\n")[:12], sep="  ")
         return False
-    print("ok  ", name, case, sep="  ")
+    print("ok  ", name, *arguments, sep="  ")
     return True
 
 
@@ -66,22 +58,22 @@ say(ok(d.cuDeviceGetCount()) > 1 and ok(d.cuDeviceCanAccessPeer(0, 1)))
 
 
 def main() -> int:
-    good = True
-    modules = [test_capture, test_driver, test_ipc, test_descriptors]
+    files = [test_programs.CAPTURE, test_programs.DRIVER]
     if has_peers():
-        modules.append(test_peer)
+        files += [test_programs.PEER, test_programs.COPIES]
     else:
-        print("skip", test_peer.__name__, "there are no two GPUs that are peers", sep="  ")
-    for module in modules:
-        for name, test in vars(module).items():
-            if not name.startswith("test_") or not callable(test):
-                continue
-            if name in EMULATED_ONLY:
-                print("skip", name, EMULATED_ONLY[name], sep="  ")
-                continue
-            for case in cases(test):
-                good &= check(name, test, **case)
-    return 0 if good else 1
+        print("skip", test_programs.PEER, "there are no two GPUs that are peers", sep="  ")
+    good = [
+        check(name, lambda gpu, file, name: run(gpu, case(file, name)), file, name)
+        for file, name in test_programs.of(*files)
+    ]
+    alone = test_programs.test_a_bad_address_sticks_to_its_process_alone
+    good.append(check(alone.__name__, alone))
+    outlives = test_programs.test_physical_memory_outlives_the_process_that_sent_it
+    good += [check(outlives.__name__, outlives, number) for number in ("one", "many")]
+    tests = vars(test_ipc).items()
+    good += [check(name, test) for name, test in tests if name.startswith("test_")]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -12,6 +13,25 @@ from tests.emugpu.server import ROOT, EmulatedGpu
 
 IMPORTS = "from tests.emugpu.program_api import *\n"
 TIMEOUT_S = 60
+
+
+def case(programs: str, name: str, *arguments: str) -> str:
+    """A program that is a function of a file of programs, by the file's path in the checkout."""
+    module = programs.replace("/", ".").removesuffix(".py")
+    return f"from {module} import {name}\n{name}(*{arguments!r})\n"
+
+
+def cases(programs: str) -> list[str]:
+    """The tests among the functions of a file: one process runs each, which imports the file.
+
+    It is read and not imported: the file sets up a device.
+    """
+    found = ast.parse((ROOT / programs).read_text()).body
+    return [
+        node.name
+        for node in found
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
 
 
 @contextmanager

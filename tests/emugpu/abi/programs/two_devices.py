@@ -1,0 +1,43 @@
+"""Copies between contexts and devices."""
+
+from __future__ import annotations
+
+from tests.emugpu.program_api import MIB, d, error, launch, ok, setup, word, words
+
+
+def test_copies_between_contexts_and_devices() -> None:
+    n = 3 * MIB
+    other = setup(1)
+    q = int(ok(d.cuMemAlloc(n)))
+    own = ok(d.cuCtxCreate(None, 0, 1))
+    r = int(ok(d.cuMemAlloc(n)))
+    first = setup(0)
+    p = int(ok(d.cuMemAlloc(n)))
+    ok(launch("fill", p, n // 4, 4))
+    ok(d.cuMemcpyPeer(q, other, p, first, n))
+    stream = ok(d.cuStreamCreate(1))
+    ok(d.cuMemcpyPeerAsync(r, own, q, other, n, stream))
+    ok(d.cuMemsetD8Async(p, 0, n, stream))
+    ok(d.cuMemcpyPeerAsync(p, first, r, own, n, stream))
+    ok(d.cuStreamSynchronize(stream))
+    assert words(p, n // 4) == [word(4, i) for i in range(n // 4)]
+    ok(d.cuMemcpyDtoD(q, p + 4, 4))
+    assert words(q, 1) == [word(4, 1)]  # addresses are unified
+    box = d.CUDA_MEMCPY3D_PEER()
+    box.srcMemoryType = box.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    box.srcDevice, box.srcContext, box.srcPitch, box.srcHeight = p, first, 64, 4
+    box.dstDevice, box.dstContext, box.dstPitch, box.dstHeight = q, other, 16, 4
+    box.WidthInBytes, box.Height, box.Depth = 16, 4, 2
+    ok(d.cuMemcpy3DPeer(box))
+    want = [word(4, 16 * row + i) for row in range(8) for i in range(4)]
+    assert words(q, 32) == want
+    box.dstDevice = r
+    box.dstContext = own
+    ok(d.cuMemcpy3DPeerAsync(box, stream))
+    ok(d.cuStreamSynchronize(stream))
+    assert words(r, 32) == want
+    ok(d.cuCtxDestroy(own))
+    assert error(d.cuMemcpyPeer(q, own, p, first, 4)) == "INVALID_CONTEXT"
+    # A kernel does not reach the other device.
+    ok(launch("fill", q, 1, 1))
+    assert error(d.cuCtxSynchronize()) == "ILLEGAL_ADDRESS"
