@@ -78,8 +78,8 @@ def state(leased: Leased, job: int) -> str:
 class Programs:
     """Starts programs on an emulated GPU, under the interposer."""
 
-    def __init__(self, gpu: EmulatedGpu, env: Mapping[str, str]):
-        self.env = os.environ | gpu.env | {"LD_PRELOAD": str(CHECKED)} | dict(env)
+    def __init__(self, gpu: EmulatedGpu, env: Mapping[str, str], preload: Path):
+        self.env = os.environ | gpu.env | {"LD_PRELOAD": str(preload)} | dict(env)
         self.started: list[Process] = []
 
     def start(self, *command: str, socket: Path | str) -> Process:
@@ -100,9 +100,9 @@ class Programs:
 
 
 @contextmanager
-def programs(gpu: EmulatedGpu, **env: str) -> Iterator[Programs]:
+def programs(gpu: EmulatedGpu, *, preload: Path = CHECKED, **env: str) -> Iterator[Programs]:
     """All of them are ended behind it. env: of the programs."""
-    made = Programs(gpu, env)
+    made = Programs(gpu, env, preload)
     try:
         yield made
     finally:

@@ -20,7 +20,7 @@ from leased.api.client import ask
 from leased.wire import daemon_messages, header
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import IMPATIENT, Leased
 from tests.slurm.processes import wait_until
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import SET_UP, Process, line, output, programs, state, tell
@@ -48,12 +48,19 @@ def complaint(process: subprocess.Popen[str]) -> str:
 @pytest.fixture
 def program(emulated_gpu: EmulatedGpu) -> Iterator[Program]:
     """Start a program under the interposer, with the tenant socket at a path."""
-    with programs(emulated_gpu) as all_of_them:
+    with programs(emulated_gpu, preload=IMPATIENT) as all_of_them:
 
         def start(path: Path | str, code: str = ASKS) -> Process:
             return all_of_them.start(sys.executable, "-c", code, socket=path)
 
         yield start
+
+
+@pytest.fixture
+def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
+    env = os.environ | emulated_gpu.env
+    with Leased(short_dir / "leased", short_dir / "run", env, preload=IMPATIENT) as daemon:
+        yield daemon
 
 
 class Door:
@@ -114,7 +121,7 @@ def test_a_daemon_that_lets_nobody_in_is_said_and_not_pressed(
     with Door(short_dir / "door", lambda connection: connection.close()) as door:
         said = complaint(program(door.path))
         assert "(it was reached): it does not let this process in" in said
-        assert door.accepted < 100
+        assert door.accepted < 20
 
 
 @pytest.mark.usefixtures("uncontrolled")
@@ -150,7 +157,7 @@ say("hangs"); sys.stdin.readline()
             pass
         first[0].close()
         assert "waits for gpu-leased" in complaint(program(short_dir / "nowhere"))  # a while later
-        assert 1 < door.accepted < 100
+        assert 1 < door.accepted < 20
 
 
 HAMMER = """
