@@ -125,14 +125,16 @@ local function is_label(longest)
 	end
 end
 
--- Whether the keys do not contradict each other.
-local function fits_together(given)
+-- What a value says, as spank/conflicts.def has it.
+local function said_by(given)
 	local request, limit = part(given.request or "0"), part(given.limit or "1")
-	local has_share = request > 0 or limit < 1
-	local has_class = (given.class or "none") ~= "none"
-	return (limit >= 1 or request <= limit)
-		and not ((has_share or has_class) and given.lock == "off")
-		and not (has_share and has_class)
+	return {
+		REQUESTS = request > 0,
+		LIMITED = limit < 1,
+		SMALLER = limit < 1 and limit < request,
+		CLASSED = (given.class or "none") ~= "none",
+		UNLOCKED = given.lock == "off",
+	}
 end
 
 local function one_of(...)
@@ -145,15 +147,23 @@ local function one_of(...)
 	end
 end
 
--- From here to the next comment made from spank/refusals.def and spank/keys.def by
--- `python -m leased.config.documents`: why a job cannot share, and the values that each key of
--- --gpu-share may have.
+-- From here to the next comment made from spank/refusals.def, conflicts.def and keys.def
+-- by `python -m leased.config.documents`: why a job cannot share, what a value of --gpu-share cannot
+-- say at once, and the values that each of its keys may have.
 local REFUSALS = {
 	several_nodes = "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
 	both = "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs",
 	exclusive = "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share",
 	whole = "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share",
 	no_shard = "--gpu-share without a shard; add --gres=shard:1",
+}
+local CONFLICTS = {
+	{ "CLASSED", "REQUESTS" },
+	{ "CLASSED", "LIMITED" },
+	{ "CLASSED", "UNLOCKED" },
+	{ "REQUESTS", "SMALLER" },
+	{ "REQUESTS", "UNLOCKED" },
+	{ "LIMITED", "UNLOCKED" },
 }
 local LONGEST = 511 -- bytes of the option's value
 M.keys = {
@@ -184,7 +194,13 @@ function M.is_value(text)
 		end
 		given[key] = value
 	end
-	return fits_together(given)
+	local said = said_by(given)
+	for _, pair in ipairs(CONFLICTS) do
+		if said[pair[1]] and said[pair[2]] then
+			return false
+		end
+	end
+	return true
 end
 
 local function fault_of_value(text, where)

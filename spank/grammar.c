@@ -80,29 +80,40 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 	return row->parse(&row->key, colon + 1, out, fault);
 }
 
-/* What two keys say together. */
-static int check_share(const struct gl_options *options, struct fault fault)
-{
-	bool requests = (options->given & GL_KEY_REQUEST) && options->request > 0;
-	bool limited = (options->given & GL_KEY_LIMIT) && options->limit < 1;
-	bool classed = (options->given & GL_KEY_CLASS) && options->job_class != GL_CLASS_NONE;
+/* What a value says, as conflicts.def has it. */
+enum { REQUESTS = 1, LIMITED = 2, SMALLER = 4, CLASSED = 8, UNLOCKED = 16 };
 
-	if (classed && (requests || limited))
-		return refuse(fault,
-		              "a job with a class has no share of the GPU's time; leave %s out, or "
-		              "class",
-		              requests ? "request" : "limit");
-	if (classed && (options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
-		return refuse(fault,
-		              "a job with a class heeds the lock where memory does not fit; leave "
-		              "lock:off out, or class");
-	if (requests && limited && options->request > options->limit)
-		return refuse(fault,
-		              "request:%g is above limit:%g; a job cannot have more than its limit",
-		              options->request, options->limit);
-	if ((requests || limited) && (options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
-		return refuse(fault, "%s needs turns, and lock:off takes none; leave lock:off out",
-		              requests ? "request" : "limit");
+static int said_by(const struct gl_options *options)
+{
+	int said = 0;
+
+	if ((options->given & GL_KEY_REQUEST) && options->request > 0)
+		said |= REQUESTS;
+	if ((options->given & GL_KEY_LIMIT) && options->limit < 1)
+		said |= LIMITED | (options->limit < options->request ? SMALLER : 0);
+	if ((options->given & GL_KEY_CLASS) && options->job_class != GL_CLASS_NONE)
+		said |= CLASSED;
+	if ((options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
+		said |= UNLOCKED;
+	return said;
+}
+
+static int check_conflicts(const struct gl_options *options, struct fault fault)
+{
+	static const struct {
+		int one, other;
+		const char *sentence;
+	} conflicts[] = {
+#define CONFLICT(ONE, OTHER, sentence) {ONE, OTHER, sentence},
+#include "conflicts.def"
+#undef CONFLICT
+	};
+	int said = said_by(options);
+
+	for (size_t i = 0; i < sizeof(conflicts) / sizeof(*conflicts); i++)
+		if ((said & conflicts[i].one) && (said & conflicts[i].other))
+			return refuse(fault, conflicts[i].sentence, options->request,
+			              options->limit);
 	return 0;
 }
 
@@ -128,7 +139,7 @@ int gl_options_parse(const char *text, struct gl_options *out, char *error, size
 		if (parse_pair(pair, &options, fault) < 0)
 			return -1;
 	}
-	if (check_share(&options, fault) < 0)
+	if (check_conflicts(&options, fault) < 0)
 		return -1;
 	*out = options;
 	return 0;

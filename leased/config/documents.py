@@ -135,6 +135,13 @@ def _refusals() -> list[str]:
     return [*rows, "}"]
 
 
+def _conflicts() -> list[str]:
+    """The lines of the table of spank/conflicts.def, without its sentences."""
+    text = (ROOT / "spank" / "conflicts.def").read_text()
+    pairs = re.findall(r"^CONFLICT\((\w+), (\w+),", text, re.MULTILINE)
+    return ["local CONFLICTS = {", *(f'\t{{ "{one}", "{other}" }},' for one, other in pairs), "}"]
+
+
 def rules() -> str:
     """The text of slurm-conf/gpu_share.lua, with its tables made anew."""
     rows = [
@@ -145,7 +152,7 @@ def rules() -> str:
         name = ffi.string(row.name).decode()
         key = name if name.isidentifier() else f'["{name}"]'
         rows.append(f"\t{key} = {CHECKS[row.values](row)},")
-    table = "\n".join([*_refusals(), *rows, "}"])
+    table = "\n".join([*_refusals(), *_conflicts(), *rows, "}"])
     return re.sub(
         r"^local REFUSALS =.*?^M\.keys.*?^}", lambda _: table, RULES.read_text(), flags=re.M | re.S
     )

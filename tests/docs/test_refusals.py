@@ -58,7 +58,8 @@ def before_a_job() -> list[str]:
     said = [text for name in SUBMITTING for path in SPANK.glob(name) for text in of_c(path)]
     lua = (ROOT / "slurm-conf" / "gpu_share.lua").read_text()
     sentences = re.findall(r'"([^"\n]*; [^"\n]*)"', lua)
-    return said + [re.sub("%s", "X", text) for text in sentences]
+    sentences += re.findall(r'CONFLICT\(.*"(.*)"\)', (SPANK / "conflicts.def").read_text())
+    return said + [re.sub("%[sg]", "X", text) for text in sentences]
 
 
 def at_a_start() -> list[str]:
