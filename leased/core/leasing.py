@@ -168,8 +168,6 @@ class Leasing:
         if since is not None:
             tenant.debt_ns += self.rules.now - since
         if lease is not None and lease.epoch == epoch:
-            if lease.revoked:
-                tenant.drained_ns = self.rules.now - lease.revoked_at
             if lease.overrun_at is not None:
                 tenant.debt_ns += self.rules.now - lease.overrun_at
             if lease.kept:

@@ -130,7 +130,6 @@ class Tenant:
     frozen: bool = False  # its processes cannot act
     parked: Parking | None = None
     departs: bool = False  # all its memory was told to leave, and has not
-    drained_ns: int = 0  # how long it took to release when it was last revoked
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0  # or since its usage was settled
     waited_ns: int = 0  # before that, and not in its usage yet

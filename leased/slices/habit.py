@@ -36,11 +36,6 @@ class Habit:
     pause: Pause = field(default_factory=Pause)
 
     @property
-    def examined(self) -> bool:
-        """Whether it is favored so that it is seen what it uses then."""
-        return self.favored and self.looks < EXAM
-
-    @property
     def is_new(self) -> bool:
         return len(self.recent) < 2 and not self.favored
 
