@@ -109,10 +109,16 @@ def short_dir() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def marked(request: pytest.FixtureRequest, mark: str) -> dict[str, Any]:
+    """What a test, or else its file, says by a mark of this name."""
+    said = request.node.get_closest_marker(mark)
+    return said.kwargs if said else {}
+
+
 @pytest.fixture
-def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """One emulated GPU that keeps a trace of who computed when."""
-    with EmulatedGpu(short_dir / "gpu", trace=True) as gpu:
+def emulated_gpu(short_dir: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedGpu]:
+    """One emulated GPU that keeps a trace of who computed when; others by the mark `emulated`."""
+    with EmulatedGpu(short_dir / "gpu", trace=True, **marked(request, "emulated")) as gpu:
         yield gpu
 
 
@@ -124,10 +130,12 @@ def uncontrolled(emulated_gpu: EmulatedGpu) -> None:
 
 
 @pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased on the emulated GPU."""
-    env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as daemon:
+def leased(
+    short_dir: Path, emulated_gpu: EmulatedGpu, request: pytest.FixtureRequest
+) -> Iterator[Leased]:
+    """gpu-leased on the emulated GPU; the mark `daemon` says what else Leased is to be told."""
+    env, more = os.environ | emulated_gpu.env, {"preload": CHECKED} | marked(request, "daemon")
+    with Leased(short_dir / "leased", short_dir / "run", env, **more) as daemon:
         yield daemon
 
 

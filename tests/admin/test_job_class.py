@@ -14,7 +14,7 @@ from leased.base.errors import Refused
 from leased.config import config, options
 from leased.config.job_sets import JobSet, Owner
 from leased.config.options import Options, Resolved
-from tests.admin.test_given_options import GIB, ROOT_PEER, STEP, UUIDS, Node
+from tests.support.node_requests import GIB, ROOT_PEER, STEP, UUIDS, Node
 
 SITE = config.parse(
     b"[classes]\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import Refused
-from tests.admin.test_given_options import Node
+from tests.support.node_requests import Node
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ from leased.memory.speed import Speed
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.slurm.commands import Slurm
 from leased.store.store import Store
-from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support.given import given
 from tests.support.spoilt import KINDS, spoil
@@ -39,18 +38,7 @@ from tests.support.tenant import register
 READY_S = 60.0
 
 
-@pytest.fixture
-def gpus(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Two emulated GPUs."""
-    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny", devices=2) as gpu:
-        yield gpu
-
-
-@pytest.fixture
-def leased(short_dir: Path, gpus: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased on them."""
-    with Leased(short_dir / "leased", short_dir / "run", os.environ | gpus.env) as daemon:
-        yield daemon
+pytestmark = pytest.mark.emulated(model="emu-h200-tiny", devices=2)
 
 
 def status(leased: Leased) -> dict[str, Any]:

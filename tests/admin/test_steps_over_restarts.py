@@ -9,8 +9,8 @@ from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
 from leased.wire.client_messages import Hello
 from leased.wire.device_bytes import DeviceBytes
-from tests.admin.test_given_options import ROOT_PEER, UUIDS, Node
 from tests.support.fake_client import FakeClient
+from tests.support.node_requests import ROOT_PEER, UUIDS, Node
 
 MIB = 1 << 20
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import slices
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import Process, line, tell
 from tests.support.swap_programs import PROGRAM
@@ -59,13 +57,7 @@ fill(p, size, 8); ok(d.cuCtxSynchronize())
 }
 
 
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    env = os.environ | emulated_gpu.env
-    with Leased(
-        short_dir / "leased", short_dir / "run", env, CONFIG, activated=True, preload=CHECKED
-    ) as daemon:
-        yield daemon
+pytestmark = pytest.mark.daemon(extra=CONFIG, activated=True)
 
 
 def status(leased: Leased) -> Any:

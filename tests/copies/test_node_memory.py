@@ -15,12 +15,12 @@ from leased.api.client import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn
-from tests.shim.memory.swap.test_swap_jobs import registration
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
 from tests.support.programs import line, tell
 from tests.support.swap_programs import PROGRAM
+from tests.support.tenant import register
 
 
 def test_copies_are_charged_to_nobody_of_the_job(
@@ -396,31 +396,11 @@ def test_claimed_memory_is_there_at_the_handoff(tenant: Start, leased: Leased) -
     end(second)
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "why"),
-    [
-        ("", "swap", "the node has host memory for what leaves the GPU"),
-        ("memory:auto", "swap", "the node has host memory for what leaves the GPU"),
-        ("lock:off", "managed", "memory:swap does not go with lock:off"),
-        ("oversub:on", "managed", "memory:swap does not go with oversub:on"),
-        ("memory:managed", "managed", "the job's options or the site's ask for it"),
-    ],
-)
-def test_memory_is_swapped_wherever_it_can_be(
-    leased: Leased, options: str, kind: str, why: str
-) -> None:
-    """Whatever the job's --mem is."""
-    ask(leased.admin_socket, registration(1, options, 10))
-    (found,) = status(leased)["tenants"]
-    assert found["memory"] == kind
-    assert found["memory_why"].startswith(why)
-
-
 def test_without_a_keeper_nobody_gets_it_unasked(leased: Leased, keeper: Keeper) -> None:
     keeper.stop()
     wait_until("the daemon to notice", lambda: not status(leased)["copies"]["kept"])
     for job, options in ((1, ""), (2, "memory:auto")):
-        ask(leased.admin_socket, registration(job, options, 0))
+        register(leased.admin_socket, job, options)
     found = {one["job_id"]: one for one in status(leased)["tenants"]}
     assert (found[1]["memory"], found[2]["memory"]) == ("managed", "swap")
     assert found[1]["memory_why"].startswith("gpu-leased-copies does not run")

@@ -18,9 +18,9 @@ from leased.api.client import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import schema
-from tests.admin.test_given_options import UUIDS, Node
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.store.test_store import Disk
+from tests.support.node_requests import UUIDS, Node
 from tests.support.tenant import register
 
 CANNOT = "cannot be written"

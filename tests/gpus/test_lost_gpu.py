@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +14,10 @@ from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
 from tests.support.tenant import register
 
-
-@pytest.fixture
-def gpus(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Three emulated GPUs."""
-    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny", devices=3) as gpu:
-        yield gpu
-
-
-@pytest.fixture
-def leased(short_dir: Path, gpus: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased on them."""
-    env = os.environ | gpus.env
-    with Leased(short_dir / "leased", short_dir / "run", env, hurried=LOOKS_OFTEN) as daemon:
-        yield daemon
+pytestmark = [
+    pytest.mark.emulated(model="emu-h200-tiny", devices=3),
+    pytest.mark.daemon(hurried=LOOKS_OFTEN),
+]
 
 
 def status(leased: Leased) -> dict[str, Any]:
@@ -59,23 +47,23 @@ def said(leased: Leased, words: str) -> int:
 
 
 def test_an_idle_gpu_that_is_lost_is_seen_and_used_again_when_it_is_back(
-    leased: Leased, gpus: EmulatedGpu
+    leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     register(leased.admin_socket, 7, gpus=[0])
-    gpus.fail(1, "lost")
+    emulated_gpu.fail(1, "lost")
     wait_until("it to be seen", lambda: faulty(leased) == [1])
     refused(leased, 1, "NVML says: GPU is lost")
     register(leased.admin_socket, 8, gpus=[2])
-    gpus.fail(1, "repaired")
+    emulated_gpu.fail(1, "repaired")
     wait_until("it to be in order", lambda: faulty(leased) == [])
     register(leased.admin_socket, 9, gpus=[1])
     assert said(leased, "GPU 1 (") == 2, "each thing is said once"
 
 
-def test_the_jobs_of_a_lost_gpu_go_on(leased: Leased, gpus: EmulatedGpu) -> None:
+def test_the_jobs_of_a_lost_gpu_go_on(leased: Leased, emulated_gpu: EmulatedGpu) -> None:
     """What fails in them is theirs to see; nothing of ours ends them."""
     register(leased.admin_socket, 7, gpus=[1])
-    gpus.fail(1, "lost")
+    emulated_gpu.fail(1, "lost")
     wait_until("it to be seen", lambda: faulty(leased) == [1])
     register(leased.admin_socket, 7, gpus=[1])  # another step of it
     assert [tenant["job_id"] for tenant in status(leased)["tenants"]] == [7]
@@ -85,28 +73,28 @@ def test_the_jobs_of_a_lost_gpu_go_on(leased: Leased, gpus: EmulatedGpu) -> None
 
 
 def test_a_daemon_that_starts_while_a_gpu_is_lost_knows_it_from_before(
-    leased: Leased, gpus: EmulatedGpu
+    leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     register(leased.admin_socket, 7, gpus=[1])
     register(leased.admin_socket, 8, gpus=[2])
     before = {device["index"]: device["uuid"] for device in status(leased)["devices"]}
-    gpus.fail(1, "lost")
+    emulated_gpu.fail(1, "lost")
     restart(leased)
     assert {d["index"]: d["uuid"] for d in status(leased)["devices"]} == before
     assert faulty(leased) == [1]
     assert [tenant["job_id"] for tenant in status(leased)["tenants"]] == [7, 8]
     refused(leased, 1, "NVML says: GPU is lost")
     register(leased.admin_socket, 10, gpus=[2])
-    gpus.fail(1, "repaired")
+    emulated_gpu.fail(1, "repaired")
     wait_until("it to be in order", lambda: faulty(leased) == [])
     register(leased.admin_socket, 11, gpus=[1])
 
 
 def test_a_daemon_that_never_saw_the_lost_gpu_starts_with_the_others(
-    leased: Leased, gpus: EmulatedGpu
+    leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     (leased.prefix / "state" / "gpus.json").unlink()
-    gpus.fail(1, "lost")
+    emulated_gpu.fail(1, "lost")
     restart(leased)
     assert [device["index"] for device in status(leased)["devices"]] == [0, 2]
     with pytest.raises(Refused, match="GPU 1 of Slurm is not one of"):
@@ -115,9 +103,9 @@ def test_a_daemon_that_never_saw_the_lost_gpu_starts_with_the_others(
     assert said(leased, "GPU 1 of NVML is left out: NVML says: GPU is lost") == 1
 
 
-def test_a_daemon_starts_while_all_gpus_are_lost(leased: Leased, gpus: EmulatedGpu) -> None:
+def test_a_daemon_starts_while_all_gpus_are_lost(leased: Leased, emulated_gpu: EmulatedGpu) -> None:
     for device in range(3):
-        gpus.fail(device, "lost")
+        emulated_gpu.fail(device, "lost")
     restart(leased)
     assert faulty(leased) == [0, 1, 2]
     leased.kill()
@@ -131,20 +119,22 @@ def test_a_daemon_starts_while_all_gpus_are_lost(leased: Leased, gpus: EmulatedG
     [("mig", "it is split by MIG"), ("exclusive", "it lets only one process in")],
 )
 def test_a_gpu_in_a_mode_that_nobody_can_share(
-    leased: Leased, gpus: EmulatedGpu, kind: str, words: str
+    leased: Leased, emulated_gpu: EmulatedGpu, kind: str, words: str
 ) -> None:
-    gpus.nvml({2: kind})
+    emulated_gpu.nvml({2: kind})
     wait_until("it to be seen", lambda: faulty(leased) == [2])
     refused(leased, 2, words)
     restart(leased)
     refused(leased, 2, words)
     register(leased.admin_socket, 7, gpus=[0])
-    gpus.nvml({})
+    emulated_gpu.nvml({})
     wait_until("it to be in order", lambda: faulty(leased) == [])
     register(leased.admin_socket, 8, gpus=[2])
 
 
-def test_nvml_is_closed_while_all_devices_are_drained(leased: Leased, gpus: EmulatedGpu) -> None:
+def test_nvml_is_closed_while_all_devices_are_drained(
+    leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
     """So that the driver can be unloaded under the daemon, and another one loaded."""
 
     def children() -> list[str]:
@@ -157,10 +147,10 @@ def test_nvml_is_closed_while_all_devices_are_drained(leased: Leased, gpus: Emul
     assert len(children()) == 1
     ask(leased.admin_socket, {"op": "drain", "device": "all"})
     wait_until("nothing to be open", lambda: children() == [])
-    gpus.nvml({"all": "error"})  # there is no driver now
+    emulated_gpu.nvml({"all": "error"})  # there is no driver now
     ask(leased.admin_socket, {"op": "resume", "device": "all"})
     wait_until("it to be missed", lambda: status(leased)["nvml_fault"] is not None)
-    gpus.nvml({})
+    emulated_gpu.nvml({})
     wait_until("it to answer", lambda: status(leased)["nvml_fault"] is None)
     assert faulty(leased) == []
     register(leased.admin_socket, 8, gpus=[1])

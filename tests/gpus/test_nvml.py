@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,17 @@ GIB = 1 << 30
 STOP_S = 10.0  # far less than systemd's 15
 
 
-@pytest.fixture
-def gpus(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Two emulated GPUs."""
-    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny", devices=2) as gpu:
-        yield gpu
+pytestmark = [
+    pytest.mark.emulated(model="emu-h200-tiny", devices=2),
+    pytest.mark.daemon(hurried=LOOKS_OFTEN),
+]
 
 
 @pytest.fixture
-def leased(short_dir: Path, gpus: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased on them, with a job that shares one."""
-    env = os.environ | gpus.env
-    with Leased(short_dir / "leased", short_dir / "run", env, hurried=LOOKS_OFTEN) as daemon:
-        register(daemon.admin_socket, 7, gpus=[0])
-        yield daemon
+def leased(leased: Leased) -> Leased:
+    """With a job that shares one of the GPUs."""
+    register(leased.admin_socket, 7, gpus=[0])
+    return leased
 
 
 def status(leased: Leased) -> dict[str, Any]:
@@ -84,15 +81,17 @@ def end_the_child(leased: Leased) -> None:
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_nvml_as_a_whole_while_jobs_run(leased: Leased, gpus: EmulatedGpu, case: str) -> None:
+def test_nvml_as_a_whole_while_jobs_run(
+    leased: Leased, emulated_gpu: EmulatedGpu, case: str
+) -> None:
     words, faults = WHOLE[case]
-    gpus.nvml(faults)
+    emulated_gpu.nvml(faults)
     if "all" in faults:
         end_the_child(leased)  # what is open already does not begin anew
     wait_until("it to be missed", lambda: words in (status(leased)["nvml_fault"] or ""))
     assert faulty(leased) == [], "silence is nothing against a device"
     register(leased.admin_socket, 8, gpus=[1])
-    gpus.nvml({})
+    emulated_gpu.nvml({})
     wait_until("it to answer", lambda: status(leased)["nvml_fault"] is None, timeout=90)
     (said,) = errors(leased)  # once
     assert "leases go on" in said
@@ -101,39 +100,39 @@ def test_nvml_as_a_whole_while_jobs_run(leased: Leased, gpus: EmulatedGpu, case:
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_a_daemon_that_starts_without_nvml_goes_on_with_what_it_knows(
-    leased: Leased, gpus: EmulatedGpu, case: str
+    leased: Leased, emulated_gpu: EmulatedGpu, case: str
 ) -> None:
     before = [device["uuid"] for device in status(leased)["devices"]]
     leased.kill()
-    gpus.nvml(WHOLE[case][1])
+    emulated_gpu.nvml(WHOLE[case][1])
     leased.start()
     assert [device["uuid"] for device in status(leased)["devices"]] == before
     assert [tenant["job_id"] for tenant in status(leased)["tenants"]] == [7]
     register(leased.admin_socket, 8, gpus=[1])
     wait_until("it to be missed", lambda: status(leased)["nvml_fault"] is not None)
-    gpus.nvml({})
+    emulated_gpu.nvml({})
     wait_until("it to answer", lambda: status(leased)["nvml_fault"] is None, timeout=90)
     assert faulty(leased) == []
 
 
 def test_a_daemon_that_knows_nothing_does_not_start_without_nvml(
-    leased: Leased, gpus: EmulatedGpu
+    leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     leased.kill()
     (leased.prefix / "state" / "gpus.json").unlink()
-    gpus.nvml({"all": "error"})
+    emulated_gpu.nvml({"all": "error"})
     with pytest.raises(RuntimeError, match="NVML does not start: Driver Not Loaded; is the NVIDIA"):
         leased.start()
 
 
 @pytest.mark.parametrize("faults", [{"all": "hang"}, {0: "hang", 1: "hang"}], ids=["start", "look"])
 def test_the_stop_never_waits_for_nvml(
-    leased: Leased, gpus: EmulatedGpu, faults: dict[int | str, str]
+    leased: Leased, emulated_gpu: EmulatedGpu, faults: dict[int | str, str]
 ) -> None:
-    gpus.nvml(faults)
+    emulated_gpu.nvml(faults)
     if "all" in faults:
         end_the_child(leased)
-    wait_until("a call to hang", gpus.nvml_hangs.exists)
+    wait_until("a call to hang", emulated_gpu.nvml_hangs.exists)
     assert leased.daemon is not None
     daemon = leased.daemon.process
     daemon.send_signal(signal.SIGTERM)
@@ -152,11 +151,11 @@ ok(d.cuMemsetD8(p, 8, 1 << 20)); ok(d.cuCtxSynchronize()); say("went on")
 
 
 def test_processes_begin_and_take_turns_within_one_call_of_nvml(
-    tenant: Start, leased: Leased, gpus: EmulatedGpu
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     """However long the call takes: nothing on their way waits for an answer of NVML."""
-    gpus.nvml({0: "hang", 1: "hang"})
-    wait_until("a call to hang", gpus.nvml_hangs.exists)
+    emulated_gpu.nvml({0: "hang", 1: "hang"})
+    wait_until("a call to hang", emulated_gpu.nvml_hangs.exists)
     jobs = [tenant(job, "lock:on,tq:100ms", "-c", BEGINS) for job in (8, 9)]
     for job in jobs:
         assert line(job) == "has begun"
@@ -164,7 +163,7 @@ def test_processes_begin_and_take_turns_within_one_call_of_nvml(
         tell(job)
         assert "went on" in output(job)
     assert faulty(leased) == []
-    gpus.nvml({})
+    emulated_gpu.nvml({})
 
 
 # -- one device ------------------------------------------------------------------
@@ -177,30 +176,30 @@ ONE = {
 
 
 @pytest.mark.parametrize("kind", ONE)
-def test_one_device_while_jobs_run(leased: Leased, gpus: EmulatedGpu, kind: str) -> None:
-    gpus.nvml({1: kind})
+def test_one_device_while_jobs_run(leased: Leased, emulated_gpu: EmulatedGpu, kind: str) -> None:
+    emulated_gpu.nvml({1: kind})
     wait_until("it to be seen", lambda: faulty(leased) == [1])
     assert status(leased)["devices"][1]["why"] == ONE[kind]
     assert status(leased)["nvml_fault"] is None
     register(leased.admin_socket, 8, gpus=[0])
     wait_until("the other to be seen", lambda: status(leased)["devices"][0]["fault"] is None)
-    gpus.nvml({})
+    emulated_gpu.nvml({})
     wait_until("it to be in order", lambda: faulty(leased) == [], timeout=90)
     register(leased.admin_socket, 9, gpus=[1])
     assert len(errors(leased)) == 1, "it is said once"
 
 
-def test_garbage_of_a_running_device_is_bounded(leased: Leased, gpus: EmulatedGpu) -> None:
-    gpus.nvml({0: "garbage", 1: "garbage"})
+def test_garbage_of_a_running_device_is_bounded(leased: Leased, emulated_gpu: EmulatedGpu) -> None:
+    emulated_gpu.nvml({0: "garbage", 1: "garbage"})
     wait_until("a look", lambda: status(leased)["devices"][0]["busy_percent"] is not None)
     register(leased.admin_socket, 8, gpus=[1])
     assert status(leased)["devices"][0]["overhead_bytes"] == 0
     assert errors(leased) == []
 
 
-def test_garbage_at_the_start(leased: Leased, gpus: EmulatedGpu) -> None:
+def test_garbage_at_the_start(leased: Leased, emulated_gpu: EmulatedGpu) -> None:
     leased.kill()
-    gpus.nvml({1: "garbage"})
+    emulated_gpu.nvml({1: "garbage"})
     leased.start()
     assert faulty(leased) == [1]
     register(leased.admin_socket, 8, gpus=[0])

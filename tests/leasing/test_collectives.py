@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
 
@@ -108,18 +106,8 @@ while not os.path.exists(sys.argv[1]):
 OPTIONS = "tq:100ms,lock:on"
 
 
-@pytest.fixture
-def drain() -> str:
-    return "10m"
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu, drain: str) -> Iterator[Leased]:
-    """gpu-leased that gives a drain so long."""
-    env = os.environ | emulated_gpu.env
-    extra = f'[limits]\ndrain = "{drain}"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
+# So long may a drain take.
+pytestmark = pytest.mark.daemon(extra='[limits]\ndrain = "10m"\n')
 
 
 def used(leased: Leased, job: int) -> dict[str, int]:
@@ -193,11 +181,8 @@ def test_ranks_that_only_take_long_do_not_let_each_other_on_for_ever(
 
 
 @pytest.mark.usefixtures("uncontrolled")
+@pytest.mark.daemon(extra='[limits]\ndrain = "300ms"\n')
 class TestWithAShortDrain:
-    @pytest.fixture
-    def drain(self) -> str:
-        return "300ms"
-
     def test_a_rank_that_comes_after_a_forfeit_has_its_turn(
         self, tenant: Start, leased: Leased, tmp_path: Path
     ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +15,7 @@ from tests.support.programs import SET_UP, line, output, tell
 DEVICES = 3
 
 
-@pytest.fixture
-def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Three emulated GPUs that keep a trace of who computed when."""
-    with EmulatedGpu(short_dir / "gpu", devices=DEVICES, trace=True) as gpu:
-        yield gpu
+pytestmark = pytest.mark.emulated(devices=DEVICES)
 
 
 # Each round needs all the job's devices: none of them gets far ahead of the others.

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from leased.api.client import ask
 from tests.conftest import Start
-from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, state, tell
 
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased that gives a drain 300 ms."""
-    env = os.environ | emulated_gpu.env
-    extra = '[limits]\ndrain = "300ms"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
+pytestmark = pytest.mark.daemon(extra='[limits]\ndrain = "300ms"\n')
 
 
 def usage(leased: Leased, job: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from leased.leasing.leases import Leases
 from leased.monitors.ended_jobs import EndedJobs
 from leased.slurm.commands import JobState, Slurm
 from leased.store.store import Store
-from tests.admin.test_given_options import Node
+from tests.support.node_requests import Node
 
 HEADER = "JOBID STATE START_TIME END_TIME"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 
 import pytest
 from _gpulease import lib
@@ -24,7 +23,7 @@ from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.fuzz.fakes import FakeLoop
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 from tests.support.programs import SET_UP, line, output, tell
@@ -209,13 +208,8 @@ def test_a_job_that_ends_meanwhile_is_forgotten(node: Node) -> None:
 # -- real processes ------------------------------------------------------------------
 
 
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased that would wait for a drain for ten minutes."""
-    env = os.environ | emulated_gpu.env
-    extra = '[limits]\ndrain = "10m"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
+# It would wait for a drain for ten minutes.
+pytestmark = pytest.mark.daemon(extra='[limits]\ndrain = "10m"\n')
 
 
 TWICE = (

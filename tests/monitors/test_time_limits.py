@@ -11,7 +11,7 @@ import pytest
 from leased.core import arbiter
 from leased.monitors.time_limits import BEFORE_S, TimeLimits
 from leased.slurm.commands import JobState
-from tests.admin.test_given_options import UUIDS, Node
+from tests.support.node_requests import UUIDS, Node
 
 BEGAN = 1_700_000_000.0
 LIMIT_S = 600.0

@@ -53,11 +53,8 @@ class AsItsUnit(Leased):
         return ["setpriv", "--bounding-set=-sys_resource,-sys_admin", *super()._command()]
 
 
-@pytest.fixture
-def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Two GPUs: one of the honest jobs, one of the hostile one."""
-    with EmulatedGpu(short_dir / "gpu", devices=2) as gpus:
-        yield gpus
+# Two GPUs: one of the honest jobs, one of the hostile one.
+pytestmark = pytest.mark.emulated(devices=2)
 
 
 @pytest.fixture

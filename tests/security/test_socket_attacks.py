@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.connections.test_limits import HELLO, REQUEST, message
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
 from tests.security.test_connection_attacks import descriptors
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, tell
 
@@ -76,13 +75,8 @@ class Ground:
         assert "Traceback" not in self.leased.log.read_text()
 
 
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased that waits for 2 s, not for 10, for a lease that nobody will give back."""
-    env = os.environ | emulated_gpu.env
-    drain = '[limits]\ndrain = "2s"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, drain, preload=CHECKED) as daemon:
-        yield daemon
+# It waits for 2 s, not for 10, for a lease that nobody will give back.
+pytestmark = pytest.mark.daemon(extra='[limits]\ndrain = "2s"\n')
 
 
 @pytest.fixture

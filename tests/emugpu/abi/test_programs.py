@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.emugpu.programs import case, cases, finish, go_on, line, program, run
@@ -19,17 +16,7 @@ ONE_GPU = ("array", "batch", "capture", "driver", "graph", "green", "host", "mem
 PAGE = 2 << 20
 
 
-@pytest.fixture
-def peers(short_dir: Path) -> Iterator[EmulatedGpu]:
-    with EmulatedGpu(short_dir / "peers", model="emu-h200-peers", devices=2) as gpu:
-        yield gpu
-
-
-@pytest.fixture
-def strangers(short_dir: Path) -> Iterator[EmulatedGpu]:
-    """Two devices that are no peers."""
-    with EmulatedGpu(short_dir / "strangers", devices=2) as gpu:
-        yield gpu
+PEERS = pytest.mark.emulated(model="emu-h200-peers", devices=2)
 
 
 def of(*files: str) -> list[tuple[str, str]]:
@@ -41,31 +28,35 @@ def test_on_one_gpu(emulated_gpu: EmulatedGpu, file: str, name: str) -> None:
     run(emulated_gpu, case(file, name))
 
 
+@PEERS
 @pytest.mark.parametrize(("file", "name"), of(PEER, COPIES))
-def test_on_peers(peers: EmulatedGpu, file: str, name: str) -> None:
-    run(peers, case(file, name))
+def test_on_peers(emulated_gpu: EmulatedGpu, file: str, name: str) -> None:
+    run(emulated_gpu, case(file, name))
 
 
+@pytest.mark.emulated(devices=2)  # that are no peers
 @pytest.mark.parametrize(("file", "name"), [*of(TWO), (COPIES, "of_strangers")])
-def test_on_devices_that_are_no_peers(strangers: EmulatedGpu, file: str, name: str) -> None:
-    run(strangers, case(file, name))
+def test_on_devices_that_are_no_peers(emulated_gpu: EmulatedGpu, file: str, name: str) -> None:
+    run(emulated_gpu, case(file, name))
 
 
+@PEERS
 def test_devices_count_as_the_process_sees_them(
-    peers: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+    emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    run(peers, case(PEER, "test_devices_count_as_the_process_sees_them"))
+    run(emulated_gpu, case(PEER, "test_devices_count_as_the_process_sees_them"))
 
 
-def test_bytes_that_cross_each_link(peers: EmulatedGpu) -> None:
+@PEERS
+def test_bytes_that_cross_each_link(emulated_gpu: EmulatedGpu) -> None:
     """Kernels and copies with access go from device to device, others by way of the host."""
 
     def moved(step: str) -> tuple[int, ...]:
         """Of device 0: over the link between devices, in from the host, out of device 1."""
-        before = peers.stats()["devices"]
-        run(peers, case(PEER, "cross", step))
-        after = peers.stats()["devices"]
+        before = emulated_gpu.stats()["devices"]
+        run(emulated_gpu, case(PEER, "cross", step))
+        after = emulated_gpu.stats()["devices"]
         names = ((0, "peer_bytes"), (0, "in_bytes"), (1, "out_bytes"))
         return tuple(after[n][name] - before[n][name] for n, name in names)
 

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -100,13 +98,8 @@ assert n.nvmlDeviceGetMemoryInfo(h).used == 75 << 20
         )
 
 
-@pytest.fixture
-def medium_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    with EmulatedGpu(short_dir / "medium", model="emu-h200-medium") as gpu:
-        yield gpu
-
-
-def test_all_that_a_process_holds_is_in_its_figure(medium_gpu: EmulatedGpu) -> None:
+@pytest.mark.emulated(model="emu-h200-medium")
+def test_all_that_a_process_holds_is_in_its_figure(emulated_gpu: EmulatedGpu) -> None:
     # What is made, and how many MiB of plain memory it is; a context takes 4.
     kinds = {
         "d.cuMemAlloc(3 * MIB)": 3,
@@ -131,14 +124,14 @@ for make in {list(kinds)}:
     made.append(ok(eval(make)))
     say(make); wait()
 """
-    with program(medium_gpu, code) as one, program(medium_gpu, code) as other:
+    with program(emulated_gpu, code) as one, program(emulated_gpu, code) as other:
         mib = {int(line(process)): 4 for process in (one, other)}
-        assert figures(medium_gpu) == mib
+        assert figures(emulated_gpu) == mib
         for kind, more in kinds.items():
             go_on(one)
             assert line(one) == kind
             mib[one.pid] += more
-            assert figures(medium_gpu) == mib, kind
+            assert figures(emulated_gpu) == mib, kind
 
 
 def figures(gpu: EmulatedGpu) -> dict[int, int]:

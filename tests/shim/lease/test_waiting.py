@@ -56,11 +56,7 @@ def program(emulated_gpu: EmulatedGpu) -> Iterator[Program]:
         yield start
 
 
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, preload=IMPATIENT) as daemon:
-        yield daemon
+pytestmark = pytest.mark.daemon(preload=IMPATIENT)
 
 
 class Door:

@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import Start
 from tests.emugpu.programs import IMPORTS, finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import CHECKED, Leased
 from tests.support.programs import tell
 
 BARE = "no interposer"
@@ -37,13 +35,6 @@ def take(text=None):
 def same(p, base, n, step=65537):
     return all(words(int(p) + 4 * i, 1) == [word(base, i)] for i in (*range(0, n, step), n - 1))
 """
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as d:
-        yield d
 
 
 @pytest.fixture(params=[BARE, SWAP], ids=["bare", "swap"])

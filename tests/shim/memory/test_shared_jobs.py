@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.conftest import Start
 from tests.emugpu.programs import IMPORTS, TIMEOUT_S, finish, go_on, line
-from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_shared import OPENING, SWAP
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.support.programs import tell
 
 CODE = IMPORTS + OPENING + "OURS = True\n"
@@ -25,13 +18,6 @@ p = ok(d.cuMemAlloc(4 * {N})); ok(launch("fill", p, {N}, 5)); ok(d.cuCtxSynchron
 give(p); wait()
 """
 )
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as d:
-        yield d
 
 
 def test_another_job_gets_nothing_by_a_handle(tenant: Start) -> None:

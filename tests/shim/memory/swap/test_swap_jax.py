@@ -12,7 +12,6 @@ import pytest
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.shim.memory.swap import test_swap_jobs as whole
 from tests.slurm.leased import Leased
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
@@ -25,7 +24,7 @@ SHOWN = 40 * MIB  # the object that is exported
 DEVICE = 256 * MIB
 TURNS = 7
 
-daemon, uuid, leased = swap.daemon, swap.uuid, whole.leased
+daemon, uuid = swap.daemon, swap.uuid
 
 Program = Callable[..., subprocess.Popen[str]]
 

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from leased.api.client import ask
-from leased.base.errors import Refused
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
 from tests.support.swap_programs import VMM
-from tests.support.tenant import register
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def leased(
-    short_dir: Path, emulated_gpu: EmulatedGpu, request: pytest.FixtureRequest
-) -> Iterator[Leased]:
-    """gpu-leased where users may swap. Parameter: more about its devices."""
-    env = os.environ | emulated_gpu.env
-    extra = "[device]\n" + getattr(request, "param", "")
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
 
 
 def device(leased: Leased) -> dict[str, object]:
@@ -77,7 +63,6 @@ ok(spin(1000)); ok(d.cuCtxSynchronize())
     assert [next(iter(u.values()))["moved_bytes"] for u in usage] == [0, 0]
 
 
-@pytest.mark.usefixtures("leased")
 def test_killed_in_the_middle_of_moving_leaves_the_device_to_the_other(
     tenant: Start, emulated_gpu: EmulatedGpu
 ) -> None:
@@ -109,71 +94,6 @@ for turn in range(1, 1000):
     wait_until("the end of the killed one", lambda: alive() == [pids[1]])
 
 
-@pytest.mark.parametrize(
-    ("options", "memory_mib", "words"),
-    [
-        (
-            "memory:swap,lock:off",
-            0,
-            "memory:swap does not go with lock:off",
-        ),
-        ("memory:swap,oversub:on", 0, "memory:swap does not go with oversub:on"),
-        (
-            "memory:swap",
-            100,
-            "may need 0.2 GiB of host memory besides .*, and this step has 0.1 GiB",
-        ),
-    ],
-)
-def test_a_job_that_may_not_swap_is_told_why(
-    leased: Leased, options: str, memory_mib: int, words: str
-) -> None:
-    with pytest.raises(Refused, match=words):
-        ask(leased.admin_socket, registration(1, options, memory_mib))
-    register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
-
-
-def registration(job: int, options: str, memory_mib: int) -> dict[str, object]:
-    return {
-        **{"op": "register", "job_id": job, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]},
-        **{"options": options, "memory_mib": memory_mib},
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "memory_mib", "kind"),
-    [
-        ("memory:auto", 0, "swap"),
-        ("memory:auto", 300, "swap"),
-        ("memory:auto", 100, "managed"),
-        ("memory:auto", 260, "managed"),  # enough for the copies, not for the program too
-        ("memory:auto,lock:off", 0, "managed"),
-        ("oversub:on,memory:auto", 0, "managed"),
-        ("memory:managed", 0, "managed"),
-    ],
-)
-def test_auto_swaps_where_that_can_be(
-    leased: Leased, options: str, memory_mib: int, kind: str
-) -> None:
-    ask(leased.admin_socket, registration(1, options, memory_mib))
-    assert memory_of(leased, 1) == kind
-    leased.kill()
-    leased.start()
-    assert memory_of(leased, 1) == kind, "after a restart it is what it was"
-
-
-def memory_of(leased: Leased, job: int) -> str:
-    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
-    return next(str(t["memory"]) for t in tenants if t["job_id"] == job)
-
-
-@pytest.mark.parametrize("leased", ["[defaults]\noptions = 'memory:auto'\n"], indirect=True)
-def test_auto_may_be_the_sites_default(leased: Leased) -> None:
-    register(leased.admin_socket, 1, "")
-    register(leased.admin_socket, 2, "lock:off")
-    assert [memory_of(leased, job) for job in (1, 2)] == ["swap", "managed"]
-
-
 # A job of 110 MiB that checks them at each line it reads, or works until the next one.
 STEPWISE = (
     SET_UP
@@ -198,7 +118,7 @@ for how in sys.stdin:
 
 
 # A handoff is thought to take seconds: who holds does not yield for a short pause.
-@pytest.mark.parametrize("leased", ["link_gib_s = 0.02\n"], indirect=True)
+@pytest.mark.daemon(extra="[device]\nlink_gib_s = 0.02\n")
 def test_a_waiting_job_restores_memory_while_others_work(tenant: Start, leased: Leased) -> None:
     """Three jobs, of which two fit: the next one is there before its turn."""
     jobs = {n: tenant(n, "tq:10m,memory:swap,lock:on", "-c", STEPWISE) for n in (1, 2, 3)}
@@ -264,7 +184,6 @@ def segment(size):
 )
 
 
-@pytest.mark.usefixtures("leased")
 def test_memory_that_programs_map_themselves_need_not_fit_together(tenant: Start) -> None:
     code = STEPWISE.replace("n = 110 << 18", SEGMENT + "n = 160 << 18")
     code = code.replace("d.cuMemAlloc(4 * n)", "(0, segment(4 * n))")
@@ -276,12 +195,3 @@ def test_memory_that_programs_map_themselves_need_not_fit_together(tenant: Start
         for job in jobs:
             tell(job, "look")
             assert line(job) == "right"
-
-
-def test_a_site_may_forbid_it(leased: Leased) -> None:
-    leased.stop()
-    leased.config.write_text(leased.config.read_text() + "[limits]\nswap = false\n")
-    leased.start()
-    with pytest.raises(Refused, match="memory:swap is not allowed on this site"):
-        register(leased.admin_socket, 1, "memory:swap")
-    register(leased.admin_socket, 1, "memory:managed")

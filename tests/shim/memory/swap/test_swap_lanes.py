@@ -30,10 +30,7 @@ say("checked")
 """
 
 
-@pytest.fixture
-def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    with EmulatedGpu(short_dir / "gpu", model="emu-h200-peers", devices=2) as gpu:
-        yield gpu
+pytestmark = pytest.mark.emulated(model="emu-h200-peers", devices=2)
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ the other's memory is away.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,15 +22,7 @@ MIB = 1 << 20
 SIZE = 50 * MIB  # of 64 on each device
 
 
-@pytest.fixture
-def model() -> str:
-    return "emu-h200-peers"
-
-
-@pytest.fixture
-def emulated_gpu(short_dir: Path, model: str) -> Iterator[EmulatedGpu]:
-    with EmulatedGpu(short_dir / "gpu", model=model, devices=2) as gpu:
-        yield gpu
+pytestmark = pytest.mark.emulated(model="emu-h200-peers", devices=2)
 
 
 # Each line that is read is one step.
@@ -314,7 +304,7 @@ check(0, p, SIZE, 3, 7)
     two.finish()
 
 
-@pytest.mark.parametrize("model", ["emu-a100-tiny"])
+@pytest.mark.emulated(model="emu-a100-tiny", devices=2)
 def test_devices_that_are_no_peers(tenant: Start, leased: Leased) -> None:
     """Copies that name both contexts work. Others are refused, and nothing breaks."""
     code = (
