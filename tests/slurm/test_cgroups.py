@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +15,9 @@ from leased.api.client import ask
 from leased.processes import procfs
 from leased.wire import header
 from tests.connections.test_limits import HELLO
-from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import delegate, private
-from tests.slurm.cluster import PrivateSlurm
-from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.work_dir import work_dir
+from tests.slurm.site import Site, sharing_site
 
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 
@@ -55,21 +51,11 @@ while os.getppid() == parent:
 
 
 @pytest.fixture
-def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
+def site() -> Iterator[Site]:
     if not os.access(FREEZER, os.W_OK):
         pytest.skip(f"proctrack/cgroup needs {FREEZER}")
-    work = work_dir()
-    try:
-        with EmulatedGpu(work / "gpu") as gpu:
-            conf = ["ProctrackType=proctrack/cgroup"]
-            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
-            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
-            (work / "out").mkdir()
-            (work / "out").chmod(0o777)
-            with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
-                yield slurm, leased, work / "out"
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with sharing_site(slurm_conf=["ProctrackType=proctrack/cgroup"]) as found:
+        yield found
 
 
 def told(path: Path) -> bytes:
@@ -78,9 +64,9 @@ def told(path: Path) -> bytes:
 
 
 def test_a_detached_process_is_its_jobs_and_no_other_is(
-    site: tuple[PrivateSlurm, Leased, Path],
+    site: Site,
 ) -> None:
-    slurm, leased, out = site
+    slurm, leased, out = site.slurm, site.leased, site.work
     program, script = out / "detached.py", out / "job.sh"
     program.write_text(DETACHED)
     script.write_text(

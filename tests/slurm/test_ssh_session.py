@@ -5,36 +5,26 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from leased.api.client import ask
 from tests.conftest import ROOT
-from tests.emugpu.server import EmulatedGpu
-from tests.slurm.cluster import PrivateSlurm
-from tests.slurm.leased import Leased
+from tests.slurm import site as sites
 from tests.slurm.processes import wait_until
+from tests.slurm.site import sharing_site
+from tests.slurm.test_cgroups import FREEZER
 from tests.support.programs import SET_UP, line, tell
-from tests.support.work_dir import work_dir
 
-FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 PROFILE = ROOT / "packaging" / "profile.d" / "gpu-lease.sh"
 COMPUTES = SET_UP + "say(spin(1000)[0].name); ok(d.cuCtxSynchronize()); sys.stdin.readline()"
 
 
-@dataclass
-class Site:
+class Site(sites.Site):
     """A cluster with cgroups and extern steps, whose site ends strays at once."""
-
-    slurm: PrivateSlurm
-    leased: Leased
-    work: Path
 
     def job(self) -> tuple[int, Path]:
         """A job that sleeps, and the cgroup of its extern step."""
@@ -46,10 +36,6 @@ class Site:
         # The daemon knows the job by its extern step, which begins before the other.
         wait_until("the batch step to begin", (place.parent / "step_batch").exists)
         return job, place
-
-    def tenants(self) -> dict[int, dict[str, object]]:
-        answer = ask(self.leased.admin_socket, {"op": "status"})
-        return {tenant["job_id"]: tenant for tenant in answer["tenants"]}
 
     def session(self, place: Path, script: str) -> subprocess.Popen[str]:
         """A shell in the step, with the environment that sshd would give."""
@@ -76,18 +62,10 @@ class Site:
 def site() -> Iterator[Site]:
     if not os.access(FREEZER, os.W_OK):
         pytest.skip(f"proctrack/cgroup needs {FREEZER}")
-    work = work_dir()
-    try:
-        with EmulatedGpu(work / "gpu") as gpu:
-            conf = ["ProctrackType=proctrack/cgroup", "PrologFlags=Contain"]
-            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
-            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
-            (work / "out").mkdir()
-            extra = '[strays]\naction = "end"\ngrace = "1ms"\nallow = []\n'
-            with slurm, Leased(work / "leased", work / "run", slurm.env, extra) as leased:
-                yield Site(slurm, leased, work / "out")
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    conf = ["ProctrackType=proctrack/cgroup", "PrologFlags=Contain"]
+    ends = '[strays]\naction = "end"\ngrace = "1ms"\nallow = []\n'
+    with sharing_site(slurm_conf=conf, leased_conf=ends) as made:
+        yield Site(made.slurm, made.leased, made.work)
 
 
 def test_programs_of_an_ssh_session_are_the_jobs(site: Site) -> None:
@@ -96,7 +74,7 @@ def test_programs_of_an_ssh_session_are_the_jobs(site: Site) -> None:
     session = site.session(place, f". {PROFILE}; gpu-leasectl mine --json; exec {program}")
     assert f'"job_id": {job}' in line(session)
     assert line(session) == "CUDA_SUCCESS"
-    assert site.tenants()[job]["clients"] == 1
+    assert [t["clients"] for t in site.status() if t["job_id"] == job] == [1]
     tell(session)
     session.communicate(timeout=60)
     site.slurm.run("scancel", str(job))

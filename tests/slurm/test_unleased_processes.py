@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from leased.api.client import ask
-from tests.emugpu.server import EmulatedGpu
 from tests.monitors.test_unleased_processes import WITHOUT
-from tests.slurm.cluster import PrivateSlurm
-from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.work_dir import work_dir
+from tests.slurm.site import Site, sharing_site
 
 STRAYS = '[strays]\naction = "end"\ngrace = "3s"\nallow = []\n'
 HELD = WITHOUT.replace("sys.stdin.readline()", "import time; time.sleep(600)")
 
 
 @pytest.fixture
-def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
-    work = work_dir()
-    try:
-        with EmulatedGpu(work / "gpu") as gpu:
-            slurm = PrivateSlurm(work / "slurm", env=gpu.env)
-            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
-            with slurm, Leased(work / "leased", work / "run", slurm.env, STRAYS) as leased:
-                yield slurm, leased, work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+def site() -> Iterator[Site]:
+    with sharing_site(leased_conf=STRAYS) as found:
+        yield found
 
 
-def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]) -> None:
-    slurm, leased, work = site
+def test_a_step_without_a_lease_is_ended(site: Site) -> None:
+    slurm, leased, work = site.slurm, site.leased, site.work
     program = work / "without.py"
     program.write_text(HELD)
     script = work / "job.sh"
@@ -50,7 +38,7 @@ def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]
     text = log.read_text()
     assert f"STEP {job}.0 ON {slurm.node} CANCELLED" in text
     assert "uses GPU 0 without a lease: is LD_PRELOAD unset" in text, "the user is told"
-    assert text.splitlines()[-1] == f"{work}/run/tenant.sock", "the job went on"
+    assert text.splitlines()[-1] == f"{work.parent}/run/tenant.sock", "the job went on"
     said = leased.log.read_text()
     assert f"job {job}.0 (uid 0): process " in said
     assert f"job {job}.0 (uid 0) is ended" in said
@@ -66,9 +54,9 @@ def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]
 
 
 def test_a_batch_step_without_a_lease_ends_with_its_job(
-    site: tuple[PrivateSlurm, Leased, Path],
+    site: Site,
 ) -> None:
-    slurm, _, work = site
+    slurm, work = site.slurm, site.work
     program = work / "without.py"
     program.write_text(HELD)
     job = slurm.sbatch(
