@@ -2,12 +2,10 @@
 
 What it takes alone is seen while no other job is there, and learnt by stopping offline jobs for the
 time between two looks: a few times at first where it is not known, and from then on for a hundredth
-of the time. Where it takes longer than that by more than is allowed the duty is cut in proportion;
-where it takes clearly less, the duty grows. It is changed by what is sure, since work differs by
-itself, and not cut at all where little would be won: a switch of the GPU from one job to another
-takes a part of a short burst, whatever the duty is. If even the least duty hardly helps, something
-else slows the online job down; then the offline jobs have all their time, and a cut is tried again
-after a pause that doubles.
+of the time. The duty is what keeps the slowdown at what is allowed, less what is not known of it.
+It is cut for the first time when it is sure that the work is slowed down at all. If even the least
+duty hardly helps, something else slows the online job down; then the offline jobs have all their
+time, and a cut is tried again after a pause that doubles.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from leased.classes.pulse import KEPT_BESIDE, Mean, Pulse, Work
+from leased.classes.pulse import Pulse, Work
 from leased.slices.job import ALWAYS
 from leased.slices.pause import Pause
 
@@ -25,13 +23,16 @@ LEAST = 50  # per mille
 PRICE = 100  # offline jobs are stopped for one part in so many of the time
 SOON_NS = 100_000_000  # after a look nothing new is known
 LATE = 2  # looks until it is known what followed from one: processes answer at the next
-FASTEST, SLOWEST, GROWTH = 0.5, 0.9, 1.1  # by which a duty changes at a look
-FIRST = 4  # times in which it is learnt at first, without pauses of PRICE
+FASTEST, GROWTH = 0.5, 1.1  # by which a duty changes at a look
+SAME = 0.1  # of a duty: one that differs by less is no other one
+FIRST = 8  # looks in which it is learnt at first, without pauses of PRICE
 WELL = 10  # looks
+MARGIN = 0.2  # of what is allowed, at most, for what is not known
+SURE = 2.0  # standard errors: it is slowed down at all
+TINY = 1e-3  # as a slowdown
 IN_VAIN = 12  # looks at the least duty
-BEGIN = 1.5  # of what is allowed: where it is less a cut does not begin
 HELPED = 0.5  # of the slowdown before the cuts: more left than that, and they were in vain
-VAIN_NS = 600_000_000_000  # the longest pause after that
+AGAIN_NS, VAIN_NS = 60_000_000_000, 600_000_000_000  # the first and the longest pause after that
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Feedback:
     past: deque[float] = field(default_factory=lambda: deque(maxlen=LATE))
     looked_at: int | None = None
     owed_ns: float | None = None  # None: nothing has been learnt yet
-    pause: Pause = field(default_factory=Pause)
+    pause: Pause = field(default_factory=lambda: Pause(first=AGAIN_NS))
     vain: int = 0
     uncut: float = 0.0
 
@@ -57,7 +58,7 @@ class Feedback:
             return round(self.past[-1])
         passed = self._begin(now, work)
         told = any(one is not None and one.calls for one in work.values())
-        if self.past and self.past[-1] != STOPPED and told and self._may_stop(passed):
+        if self.past and told and self._may_stop(passed):
             chosen = float(STOPPED)
         else:
             self._steer(now)
@@ -72,7 +73,7 @@ class Feedback:
 
     def learns(self, job: int) -> bool:
         """Whether it is not known well yet what the work of the online job takes alone."""
-        return job not in self.pulses or self.pulses[job].alone.looks < WELL
+        return job not in self.pulses or self.pulses[job].times.looks < WELL
 
     def _begin(self, now: int, work: Mapping[int, Work | None]) -> int:
         """Take in what is new. Returns how much time has passed since the last look, in ns."""
@@ -85,22 +86,20 @@ class Feedback:
     @property
     def slowdown(self) -> float | None:
         """Of the online job that is slowed down most; None: it is not known."""
-        known = [one.slowdown for one in self.pulses.values()]
+        known = [one.slowdown(self.duty / ALWAYS) for one in self.pulses.values()]
         return max((slowdown for slowdown in known if slowdown is not None), default=None)
 
     def _learn(self, work: Mapping[int, Work | None]) -> None:
         if len(self.past) < LATE:
             return
-        alone = self.past[0] == STOPPED
         for job, one in work.items():
-            pulse = self.pulses[job]
             if one is not None:
-                (pulse.alone if alone else pulse.beside).add(one)
+                self.pulses[job].add(one, self.past[0] / ALWAYS)
 
     def _may_stop(self, passed: int) -> bool:
         """Whether offline jobs are stopped until the next look."""
         if self.owed_ns is None:
-            known = all(one.alone.known for one in self.pulses.values())
+            known = all(one.times.known for one in self.pulses.values())
             self.owed_ns = 0.0 if known else FIRST * float(passed)
         self.owed_ns = min(self.owed_ns + passed / PRICE, FIRST * passed)
         if self.owed_ns < passed:
@@ -112,33 +111,39 @@ class Feedback:
         slowdown = self.slowdown
         if slowdown is None or len(self.past) < LATE or STOPPED in self.past:
             return
-        doubt = max(one.doubt for one in self.pulses.values() if one.slowdown is not None)
-        if slowdown - doubt > self.allowed and self.duty <= LEAST:
+        if self.duty <= LEAST and slowdown > self.allowed:
             self._note_in_vain(now, slowdown)
-        elif slowdown - doubt > self.allowed and self.pause.is_over(now):
-            if self.duty == ALWAYS and slowdown < BEGIN * self.allowed:
-                return
+        elif self.duty < ALWAYS or (self.pause.is_over(now) and self._sure()):
             if self.duty == ALWAYS:
                 self.uncut = slowdown
-            self._set(self.duty * max(FASTEST, min(SLOWEST, self.allowed / slowdown)))
-        elif slowdown + doubt < self.allowed:
-            self.vain = 0
-            self._set(self.duty * GROWTH)
+            self._set(self.duty * self.allowed / max(self._most(), TINY))
+
+    def _pulses(self) -> list[tuple[float, float]]:
+        """The slowdown of each job of which it is known, and its standard error."""
+        duty, found = self.duty / ALWAYS, []
+        for one in self.pulses.values():
+            slowdown = one.slowdown(duty)
+            if slowdown is not None:
+                found.append((slowdown, one.doubt(duty)))
+        return found
+
+    def _sure(self) -> bool:
+        """Whether a job is slowed down, and that is no chance."""
+        return any(slowdown > SURE * doubt for slowdown, doubt in self._pulses())
+
+    def _most(self) -> float:
+        """What the slowdown may be, at most."""
+        margin = MARGIN * self.allowed
+        return max(slowdown + min(doubt, margin) for slowdown, doubt in self._pulses())
 
     def _set(self, duty: float) -> None:
-        duty = max(LEAST, min(ALWAYS, duty))
-        if duty != self.duty:
-            self.duty = duty
-            self._forget_beside()
+        if abs(duty / self.duty - 1) > SAME:
+            duty = max(FASTEST * self.duty, min(GROWTH * self.duty, duty))
+            self.duty = max(LEAST, min(ALWAYS, duty))
 
     def _note_in_vain(self, now: int, slowdown: float) -> None:
         self.vain = self.vain + 1 if slowdown > HELPED * self.uncut else 0
         if self.vain >= IN_VAIN:
             self.vain = 0
             self.pause.begin(now, VAIN_NS)
-            self._set(ALWAYS)
-
-    def _forget_beside(self) -> None:
-        """Work takes another time from now on."""
-        for pulse in self.pulses.values():
-            pulse.beside = Mean(KEPT_BESIDE)
+            self.duty = ALWAYS

@@ -3,12 +3,15 @@
 A process knows how many calls it has submitted, and for how long it had unfinished work. The second
 grows where others slow it down, and the first does not, whether it works in bursts or always. Calls
 differ, so the means are known only as well as looks agree.
+
+By how much it takes longer is taken to grow with the duty of the offline jobs, so that what was
+seen at one duty still counts at another. What then does not fit is forgotten.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -19,60 +22,86 @@ class Work(NamedTuple):
     ns: int = 0
 
 
-KEPT_ALONE, KEPT_BESIDE = 0.95, 0.97  # of what is known, when more is learnt
-LEAST = 0.02  # of a mean, by which looks are taken to differ at least
+# Of what is known, when more is learnt. A change is seen in what is kept for a short time.
+KEPT_ALONE, KEPT_BESIDE, KEPT_SHORT = 0.97, 0.985, 0.6
+LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
 ENOUGH = 3  # looks
-SURE = 1.5  # standard errors
+CHANGED = 4.0  # standard errors
 
 
 @dataclass
-class Mean:
-    """Of the last looks. kept: how much of what is known stays when another one comes. looks: how
-    many count. means, squares: of the times for a call, added up."""
+class Line:
+    """Values that grow in proportion to something: the steepness, by least squares on the last
+    looks. kept: how much of what is known stays when another look comes. looks: how many count. The
+    others are sums of products; weights: of squared weights."""
 
     kept: float
     looks: float = 0.0
-    means: float = 0.0
-    squares: float = 0.0
+    weights: float = 0.0
+    at: float = 0.0
+    both: float = 0.0
+    values: float = 0.0
 
-    def add(self, work: Work) -> None:
-        if work.calls > 0:
-            mean = work.ns / work.calls
-            self.looks = self.looks * self.kept + 1
-            self.means = self.means * self.kept + mean
-            self.squares = self.squares * self.kept + mean * mean
+    def add(self, value: float, at: float = 1.0) -> None:
+        self.looks = self.looks * self.kept + 1
+        self.weights = self.weights * self.kept**2 + at * at
+        self.at = self.at * self.kept + at * at
+        self.both = self.both * self.kept + at * value
+        self.values = self.values * self.kept + value * value
 
     @property
     def known(self) -> bool:
-        return self.looks >= ENOUGH * self.kept**ENOUGH and self.means > 0
+        return self.looks >= ENOUGH * self.kept**ENOUGH
 
     @property
-    def ns(self) -> float:
-        """For a call."""
-        return self.means / self.looks
+    def steep(self) -> float:
+        return self.both / self.at
 
     @property
     def spread(self) -> float:
-        """By how much looks differ, as a part of the mean."""
-        return math.sqrt(max(0.0, self.squares / self.looks - self.ns**2)) / self.ns
+        """By how much values differ from it."""
+        return math.sqrt(max(0.0, (self.values - self.steep * self.both) / self.looks))
+
+    def error(self, least: float) -> float:
+        """The standard error of that. least: by which values differ from it at least."""
+        return max(least, self.spread) * math.sqrt(self.weights) / self.at
 
 
 @dataclass
 class Pulse:
-    """Of one job."""
+    """Of one job. times: ns for a call, alone. beside, lately: by which part a call takes longer,
+    against the part of the time in which offline jobs may run."""
 
-    alone: Mean = field(default_factory=lambda: Mean(KEPT_ALONE))
-    beside: Mean = field(default_factory=lambda: Mean(KEPT_BESIDE))
+    times: Line = field(default_factory=lambda: Line(KEPT_ALONE))
+    beside: Line = field(default_factory=lambda: Line(KEPT_BESIDE))
+    lately: Line = field(default_factory=lambda: Line(KEPT_SHORT))
 
-    @property
-    def slowdown(self) -> float | None:
+    def add(self, work: Work, duty: float) -> None:
+        """duty: the part of the time in which offline jobs could run, 0 to 1."""
+        if work.calls <= 0:
+            return
+        ns = work.ns / work.calls
+        if not duty:
+            self.times.add(ns)
+        elif self.times.known and self.times.steep > 0:
+            self.beside.add(ns / self.times.steep - 1, duty)
+            self.lately.add(ns / self.times.steep - 1, duty)
+            self._compare()
+
+    def _compare(self) -> None:
+        """Forget what does not fit what is seen lately."""
+        if not self.lately.known:
+            return
+        least = max(LEAST, self.beside.spread)
+        error = math.hypot(self.lately.error(least), self.beside.error(least))
+        if abs(self.lately.steep - self.beside.steep) > CHANGED * error:
+            self.beside = replace(self.lately, kept=KEPT_BESIDE)
+
+    def slowdown(self, duty: float) -> float | None:
         """By how much its work takes longer than alone; None: it is not known."""
-        if not (self.alone.known and self.beside.known):
-            return None
-        return self.beside.ns / self.alone.ns - 1
+        return self.beside.steep * duty if self.beside.known else None
 
-    @property
-    def doubt(self) -> float:
-        """The slowdown may be that much less, or more."""
-        spread = max(LEAST, self.alone.spread, self.beside.spread)
-        return SURE * spread * math.sqrt(1 / self.alone.looks + 1 / self.beside.looks)
+    def doubt(self, duty: float) -> float:
+        """The standard error of the slowdown."""
+        alone = self.times.error(LEAST * self.times.steep) / self.times.steep
+        return math.hypot(alone, self.beside.error(LEAST) * duty)

@@ -10,10 +10,12 @@ WELL = 16  # after this many times the pause without a fault, the next pause is 
 
 @dataclass
 class Pause:
-    """began: when it was last in vain (ns). length: of the pause that followed; 0: never."""
+    """began: when it was last in vain (ns). length: of the pause that followed; 0: never. first: of
+    the first one."""
 
     began: int = 0
     length: int = 0
+    first: int = FIRST_NS
 
     def is_over(self, now: int) -> bool:
         return now < self.began or now - self.began >= self.length
@@ -21,5 +23,5 @@ class Pause:
     def begin(self, now: int, most: int) -> None:
         """It was tried in vain. most: no pause is longer (ns)."""
         well = self.length and now - self.began >= WELL * self.length
-        self.length = FIRST_NS if well or not self.length else min(2 * self.length, most)
+        self.length = self.first if well or not self.length else min(2 * self.length, most)
         self.began = now

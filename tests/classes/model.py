@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from leased.classes.feedback import Feedback
 from leased.classes.pulse import Work
@@ -18,11 +19,13 @@ FULL = 1000.0
 
 @dataclass
 class Throttling:
-    """slows: by which part bursts take longer beside an offline job that always runs. inert: the
-    same, but whatever its duty is (its copies, another tenant). lag: of a look, by which the clock
-    follows the load. spread: of bursts by themselves."""
+    """slows: by which part bursts take longer beside an offline job that always runs, for each part
+    of its duty that is above some. inert: the same, but whatever its duty is (its copies, another
+    tenant). lag: of a look, by which the clock follows the load. spread: of bursts by themselves.
+    """
 
     slows: float
+    above: float = 0.0
     inert: float = 0.0
     lag: float = 1.0
     spread: float = 0.25
@@ -36,9 +39,12 @@ class Throttling:
     def run(self, duty: float) -> None:
         """From one look to the next. What it says of that is heard at the look after the next."""
         self.heat += self.lag * (duty / FULL - self.heat)
-        times = 1 + self.slows * self.heat + self.inert
-        ns = sum(self._seen(BURST_NS * times) for _ in range(PER_LOOK))
+        ns = sum(self._seen(BURST_NS * (1 + self.slowdown)) for _ in range(PER_LOOK))
         self.said.append(Work(PER_LOOK, round(ns)))
+
+    @property
+    def slowdown(self) -> float:
+        return self.slows * max(0.0, self.heat - self.above) + self.inert
 
     def _seen(self, burst_ns: float) -> float:
         took = burst_ns * self.random.uniform(1 - self.spread, 1 + self.spread)
@@ -56,6 +62,13 @@ class Run:
     def stopped(self) -> float:
         return self.duties.count(0) / len(self.duties)
 
+    @property
+    def swing(self) -> float:
+        """How far the duty goes up and down in the last half, each way, of its mean, a minute."""
+        last = [duty for duty in self.duties[len(self.duties) // 2 :] if duty]
+        ways = sum(abs(after - before) for before, after in pairwise(last)) / 2
+        return ways / (sum(last) / len(last)) / (len(last) * LOOK_NS / 60e9)
+
     def lately(self, values: list[float] | list[int]) -> float:
         """The mean of the last quarter."""
         last = values[-len(values) // 4 :]
@@ -69,5 +82,5 @@ def steer(model: Throttling, looks: int, allowed: float = 0.05) -> Run:
         duty = feedback.look(n * LOOK_NS, {1: model.said.popleft()})
         model.run(duty)
         found.duties.append(duty)
-        found.slowdowns.append(model.slows * model.heat + model.inert)
+        found.slowdowns.append(model.slowdown)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,25 +12,29 @@ from tests.classes.model import LOOK_NS, Throttling, steer
 
 HOUR = 7200  # looks
 ALLOWED = 0.05
-SURE = 0.04  # so much is not known of bursts that differ by themselves
+SEEDS = 8
+ERROR = 0.012  # of what bursts take alone, when a quarter of an hour has been learnt
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    slows=st.floats(0, 1.0),
-    lag=st.sampled_from([1.0, 0.9]),
-    spread=st.floats(0, 0.3),
-    seed=st.integers(0, 1000),
-)
+@pytest.mark.parametrize(("lag", "spread"), [(1.0, 0.0), (1.0, 0.3), (0.9, 0.3)])
+@pytest.mark.parametrize("above", [0.0, 0.5])
+@pytest.mark.parametrize("slows", [0.03, 0.06, 0.07, 0.3, 0.9])
 def test_an_online_job_is_not_slowed_down_by_more_than_is_allowed(
-    slows: float, lag: float, spread: float, seed: int
+    slows: float, above: float, lag: float, spread: float
 ) -> None:
-    """lag: clocks follow the load, so that the work is slowed down for a while even alone."""
-    run = steer(Throttling(slows, lag=lag, spread=spread, seed=seed), HOUR // 4)
-    assert run.lately(run.slowdowns) <= (ALLOWED + SURE) / lag
-    assert run.stopped <= 1 / PRICE + (FIRST + 1) / len(run.duties), "to learn what it takes alone"
-    needed = 1000 * min(1.0, 0.5 * ALLOWED / slows if slows else 1.0)
-    assert run.lately(run.duties) >= 0.7 * max(needed, LEAST), "not cut more than that needs"
+    """lag: clocks follow the load, so that the work is slowed down for a while even alone. above:
+    they fall only from some load on."""
+    models = [Throttling(slows, above=above, lag=lag, spread=spread, seed=n) for n in range(SEEDS)]
+    runs = [steer(model, HOUR // 4) for model in models]
+    found = [run.lately(run.slowdowns) for run in runs]
+    assert sum(found) / SEEDS <= ALLOWED / lag
+    assert max(found) <= (ALLOWED + ERROR) / lag
+    stopped = 1 / PRICE + (FIRST + 1) / (HOUR // 4)
+    assert all(run.stopped <= stopped for run in runs), "to learn what it takes alone"
+    needed = max(LEAST, 1000 * min(1.0, above + 0.7 * ALLOWED / slows))
+    duties = [run.lately(run.duties) for run in runs]
+    assert sum(duties) / SEEDS >= 0.85 * needed, "not cut more than that needs"
+    assert all(run.swing <= 0.5 for run in runs), "nor now this way and now that"
 
 
 @settings(max_examples=5, deadline=None)
