@@ -6,7 +6,11 @@ long; `memory_back_s` and `memory_link_s` are the clock's. To build/bench/classe
 `alone_*`, `p50_ms`, `p99_ms`, `mean_ms`: a service, 3.1 ms of work every 20 ms on average, alone
 without gpu-lease, and with class:online beside a job with class:offline that waits for each of its
 kernels of 2.2 ms; `offline_of_leftover`: what that job gets, of what it gets beside the service
-with the driver's slices. `by`: the same with those, and with MuxFlow's controller. `long_kernels`:
+with the driver's slices. `by`: the same with those, and with MuxFlow's controller. `contended`: all
+of that on a model on which jobs slow each other down, and by `slices`, which is ours without a
+controller; `offline_of_duty` is what the offline job gets, of what it gets by slices in that part
+of the time in which it may run: what is to be compared where protection takes time away.
+`long_kernels`:
 beside kernels of 300 ms. `memory_back_s`: how much longer an online job's sweep over all its memory
 takes if an offline one, in the middle of a kernel of some seconds, has pushed it out, the median;
 `memory_link_s`: what the link needs for the bytes that move then; `wrong`: words of the offline job
@@ -21,13 +25,14 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leased.api.client import ask
 from tests.bench import write
 from tests.bench.handoff import moved
 from tests.bench.slices import (
     BATCH_MS,
+    LEARNS_S,
     LONG_MS,
     MIB,
     ORDINARY,
@@ -51,6 +56,8 @@ from tests.slurm.processes import wait_until
 ALLOWED = '[classes]\nmay_online = ["all"]\n'
 ONLINE, OFFLINE = Job(options="class:online"), Job(options="class:offline")
 SIZE, TIMES = 160 * MIB, 5  # of 256
+CONTENDED, CONTENDED_S = "emu-h200-contended", 30.0  # and until the daemon has learnt there
+BY = 'controller = "{}"\n'
 
 # Sweeps over its memory when it is told to, and says how long that took.
 SWEEPS = f"""
@@ -86,18 +93,33 @@ def link_bytes_s() -> float:
     return model.getfloat("model", "link_mib_s") * model.getfloat("model", "duplex") * MIB
 
 
-def beside_online(site: Site, kernel_ms: float) -> Beside:
+class Measured(NamedTuple):
+    """duty: of the offline job, the mean."""
+
+    found: Beside
+    duty: float
+
+
+def beside_online(site: Site, kernel_ms: float) -> Measured:
     """An online service beside an offline job that waits for each of its kernels. What is measured
     of that job begins when the daemon has learnt, so it is another one."""
     service = serves(site, ONLINE)
     first = site.batch(OFFLINE, kernel_ms * SCALE, 1)
     time.sleep(site.learns_s)
     end(first)
-    process = site.batch(OFFLINE, kernel_ms * SCALE, 1)
+    process, duties = site.batch(OFFLINE, kernel_ms * SCALE, 1), [duty(site)]
+    while service.poll() is None:
+        time.sleep(0.25)
+        duties.append(duty(site))
     waits = waits_of(site, service)
     go_on(process)
     kernels, us = map(float, finish(process).split())
-    return Beside(waits, kernels / us * 1e6 * SCALE)
+    return Measured(Beside(waits, kernels / us * 1e6 * SCALE), statistics.fmean(duties))
+
+
+def duty(site: Site) -> float:
+    """Of the job that came last."""
+    return min(float(one["duty"]) for one in tenant(site, site.jobs)["slices"].values())
 
 
 def figures(found: Beside, leftover: float) -> dict[str, float]:
@@ -114,10 +136,14 @@ def sweep(process: Any) -> float:
     return float(line(process))
 
 
-def holds(site: Site, job: int) -> bool:
+def tenant(site: Site, job: int) -> Any:
     assert site.leased is not None
     tenants = ask(site.leased.admin_socket, {"op": "status"})["tenants"]
-    return any(t["job_id"] == job and t["state"] == "holds" for t in tenants)
+    return next(t for t in tenants if t["job_id"] == job)
+
+
+def holds(site: Site, job: int) -> bool:
+    return bool(tenant(site, job)["state"] == "holds")
 
 
 def memory_back(site: Site) -> dict[str, Any]:
@@ -141,15 +167,40 @@ def memory_back(site: Site) -> dict[str, Any]:
     return {"memory_back_s": back, "memory_link_s": link, "wrong": int(wrong)}
 
 
+def by_controller(work: Path, by: str, model: str = SLOW, learns_s: float = LEARNS_S) -> Measured:
+    with shared(work / by, model, config=ALLOWED + BY.format(by)) as site:
+        site.learns_s = learns_s
+        return beside_online(site, BATCH_MS)
+
+
+def contended(work: Path) -> dict[str, Any]:
+    """The same figures for each, on a model with contention."""
+    with shared(work / "bare", CONTENDED, with_lease=False) as site:
+        alone = served(site, Job())
+        driver = beside(site, BATCH_MS, Job(), Job())
+    found = {
+        by: by_controller(work, by, CONTENDED, CONTENDED_S) for by in ("slices", "feedback", "pid")
+    }
+    by_slices = found["slices"].found.batch
+    return {
+        "alone": alone._asdict(),
+        "driver": figures(driver, driver.batch),
+        **{
+            by: figures(one.found, driver.batch)
+            | {"duty": one.duty, "offline_of_duty": one.found.batch / by_slices / one.duty}
+            for by, one in found.items()
+        },
+    }
+
+
 def measure(work: Path) -> dict[str, Any]:
     with shared(work / "bare", SLOW, with_lease=False) as site:
         alone = served(site, Job())
         driver = beside(site, BATCH_MS, Job(), Job())
     with shared(work / "ours", SLOW, config=ALLOWED) as site:
-        ours = beside_online(site, BATCH_MS)
-        long = beside_online(site, LONG_MS)
-    with shared(work / "pid", SLOW, config=ALLOWED + 'controller = "pid"\n') as site:
-        pid = beside_online(site, BATCH_MS)
+        ours, measured = beside_online(site, BATCH_MS)
+        long, _ = beside_online(site, LONG_MS)
+    by_slices, pid = (by_controller(work, by).found for by in ("slices", "pid"))
     with shared(work / "memory", ORDINARY, config=ALLOWED) as site:
         back = memory_back(site)
     return {
@@ -157,7 +208,13 @@ def measure(work: Path) -> dict[str, Any]:
         "alone_p99_ms": alone.p99,
         "alone_mean_ms": alone.mean,
         **figures(ours, driver.batch),
-        "by": {"driver": figures(driver, driver.batch), "pid": figures(pid, driver.batch)},
+        "duty": measured,
+        "by": {
+            "driver": figures(driver, driver.batch),
+            "slices": figures(by_slices, driver.batch),
+            "pid": figures(pid, driver.batch),
+        },
+        "contended": contended(work / "contended"),
         "long_kernels": {"p50_ms": long.service.p50, "p99_ms": long.service.p99},
         **back,
     }

@@ -91,10 +91,7 @@ class Site:
     def __init__(self, gpu: EmulatedGpu, leased: Leased | None = None) -> None:
         self.gpu, self.leased = gpu, leased
         self.jobs = 0
-
-    @property
-    def learns_s(self) -> float:
-        return LEARNS_S if self.leased else 0.0
+        self.learns_s = LEARNS_S if leased else 0.0
 
     def start(self, job: Job, *command: object) -> Process:
         """A program in a session of its own, which has said that it is ready."""

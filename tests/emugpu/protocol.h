@@ -88,7 +88,8 @@ enum emu_op {
 	EMU_HOST_CALLBACK, /* on a connection of role callback: the client's function has
 	                    * returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
-	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */
+	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out, r4
+	                  * its clock in millionths of the highest */
 	EMU_STATS,       /* -> payload JSON */
 	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault, arg2 its value */
 	EMU_ASYNC = 0x100, /* from here on there is no reply, and arg0 is the stream */

@@ -22,7 +22,17 @@ struct model {
 	                                            * when both are busy */
 	uint64_t slice_ns;  /* the slice of a group that nobody has changed, SLICE_US on a card */
 	uint64_t switch_ns; /* time lost when the device turns to another context's kernels */
+	/* By which part kernels take longer where others have worked all the time; by which part
+	 * the clock falls where the device has; and what lately means. 0: by none. */
+	double contention, throttle;
+	uint64_t load_ns;
 	unsigned cc_major, cc_minor, multiprocessors;
+};
+
+/* The part of the time in which there was work lately, as of then. */
+struct load {
+	double part;
+	uint64_t at;
 };
 
 struct frame {
@@ -214,6 +224,7 @@ struct context {
 	struct alloc *overhead; /* what the context itself takes of the device */
 	struct group groups[N_GROUPS];
 	uint32_t running;      /* operations that an engine is working on */
+	struct load load;      /* its kernels */
 	enum emu_status error; /* sticky */
 };
 
@@ -271,6 +282,7 @@ struct device {
 	} controls;                   /* how they misbehave: enum emu_fault */
 	uint64_t in_until, out_until; /* each direction of the link is busy until then */
 	uint64_t busy_ns, in_bytes, out_bytes;
+	struct load load;    /* kernels of all contexts */
 	uint64_t peer_bytes; /* bytes of other devices that it has reached or copied directly */
 	struct engine {
 		struct device *device;
@@ -309,6 +321,12 @@ void wait_change(struct process *process);
 
 /* model.c: returns 0, or -1 with a sentence in `error`. */
 int model_load(const char *path, struct model *model, char *error, size_t size);
+
+/* load.c; the lock is held. */
+void load_add(struct context *context, uint64_t from, uint64_t to); /* it had the device */
+/* What work of the context takes that alone takes `ns`. */
+uint64_t load_slows(const struct context *context, uint64_t ns, uint64_t now);
+double clock_part(const struct device *device, uint64_t now); /* of the highest */
 
 /* memory.c; the lock is held. */
 enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_memory kind,

@@ -404,6 +404,8 @@ static void compute(struct engine *engine, struct op *op)
 		op->computed = true;
 	} else {
 		op->owed = work_slice(engine, op, &op->computed);
+		if (engine->kind == ENGINE_COMPUTE)
+			op->owed = load_slows(op->stream->context, op->owed, engine->until);
 	}
 	if (op->kind == EMU_READ_TO)
 		deliver(op);
@@ -446,6 +448,7 @@ static void run(struct engine *engine, struct op *op)
 	    !op->fingerprint) { /* this is not work of the program */
 		engine->device->busy_ns += ns + lost;
 		account->busy_ns += ns;
+		load_add(context, engine->until - ns, engine->until);
 		account->kernels += finished && op->kind == EMU_LAUNCH;
 		trace(context, start, engine->until);
 	}

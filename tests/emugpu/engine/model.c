@@ -22,7 +22,7 @@ static int set_key(struct model *m, const char *key, const char *value)
 	    {"pageable_mib_s", &m->pageable, MIB},   {"bandwidth_mib_s", &m->bandwidth, MIB},
 	    {"context_kib", &m->context_bytes, KIB}, {"context_mib", &m->context_bytes, MIB},
 	    {"time_slice_us", &m->slice_ns, 1000},   {"switch_us", &m->switch_ns, 1000},
-	    {"peer_mib_s", &m->peer, MIB},
+	    {"peer_mib_s", &m->peer, MIB},           {"load_us", &m->load_ns, 1000},
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -35,6 +35,10 @@ static int set_key(struct model *m, const char *key, const char *value)
 		snprintf(m->name, sizeof(m->name), "%s", value);
 	else if (!strcmp(key, "duplex"))
 		m->duplex = number;
+	else if (!strcmp(key, "contention"))
+		m->contention = number;
+	else if (!strcmp(key, "throttle"))
+		m->throttle = number;
 	else if (!strcmp(key, "multiprocessors"))
 		m->multiprocessors = (unsigned)number;
 	else if (!strcmp(key, "compute_capability"))
@@ -53,6 +57,10 @@ static int check(const struct model *m, char *error, size_t size)
 	         !m->pageable || !m->bandwidth || !m->context_bytes || !m->slice_ns ||
 	         m->duplex <= 0 || m->duplex > 1)
 		snprintf(error, size, "a key is missing, or memory is no multiple of the block");
+	else if (m->contention < 0 || m->throttle < 0 || m->throttle >= 1 ||
+	         ((m->contention || m->throttle) && !m->load_ns))
+		snprintf(error, size,
+		         "contention or throttle is out of bounds, or load_us is missing");
 	else
 		return 0;
 	return -1;

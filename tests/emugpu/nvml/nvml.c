@@ -433,10 +433,18 @@ EXPORT nvml_return nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned int ty
 
 EXPORT nvml_return nvmlDeviceGetClockInfo(nvml_device device, unsigned int type, unsigned int *mhz)
 {
+	struct emu_reply r;
+	nvml_return status;
+
 	INDEX_OR_RETURN(device);
 	(void)type;
-	*mhz = nvml_fault_now(index) == NVML_FAULT_SLOW ? HIGHEST_MHZ / 3 : HIGHEST_MHZ;
-	return NVML_SUCCESS;
+	pthread_mutex_lock(&lock);
+	status = ask(EMU_UTILIZATION, (uint64_t)index, &r, NULL);
+	pthread_mutex_unlock(&lock);
+	*mhz = nvml_fault_now(index) == NVML_FAULT_SLOW
+	           ? HIGHEST_MHZ / 3
+	           : (unsigned)(HIGHEST_MHZ * r.r[4] / 1000000);
+	return status;
 }
 
 /* Errors of memory that could not be corrected. */

@@ -154,6 +154,7 @@ static bool serve_device(struct connection *c, const struct emu_request *q)
 		r[1] = now_ns();
 		r[2] = device->in_bytes;
 		r[3] = device->out_bytes;
+		r[4] = (uint64_t)(clock_part(device, r[1]) * 1e6);
 		return reply(c, EMU_OK, r);
 	default: /* EMU_INJECT */
 		return reply(c, inject(device, q->arg[1], q->arg[2]), NULL);
