@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from _gpulease import lib
 
 from leased.base.words import jobs, size
+from leased.config.options import OFFLINE, ONLINE
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
@@ -118,6 +119,22 @@ def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
     return Reason(lib.GL_WAITS_SHARE, f"{why}; this job goes on when enough of them have ended")
 
 
+def _behind_online(leases: Leases, tenant: Tenant) -> Reason | None:
+    """Others have their turn in time; an online job has its GPUs for as long as it uses them."""
+    if tenant.given.job_class != OFFLINE or leases.view.tenant(tenant.job_id).lease is not None:
+        return None
+    for uuid in tenant.gang:
+        holders = [leases.tenants[lease.job_id] for lease in leases.view.device(uuid).holders]
+        online = [other.job_id for other in holders if other.given.job_class == ONLINE]
+        if online:
+            return Reason(
+                lib.GL_WAITS_ONLINE,
+                f"{_whose(leases, online)} is online and has {_named(leases, [uuid])} for as long "
+                "as it uses it; this offline job goes on when that is idle, or has ended",
+            )
+    return None
+
+
 def _lacks_copies(leases: Leases, tenant: Tenant) -> Reason | None:
     """An allocation waits (limits.swap_full), which needs no lease."""
     if leases.copies is None or not leases.allocation_waits(tenant):
@@ -136,4 +153,5 @@ LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
     _lacks_share,
     _crowded,
     _lacks_copies,
+    _behind_online,
 )

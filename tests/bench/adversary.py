@@ -4,7 +4,8 @@ Jobs speak the protocol as it can be spoken, and nobody behaves: messages are la
 stop, are frozen, hang and die, memory turns out to be fixed, jobs are parked and suspended, the
 site drains, locks, reloads and restarts. What jobs there are is drawn too (tests/core/mixes.py),
 in every other run some of them lie (tests/core/lying.py), in every third some have shares
-(tests/core/share_mixes.py); in every fourth processes handle signals (tests/core/signalling.py).
+(tests/core/share_mixes.py); in every fourth processes handle signals (tests/core/signalling.py),
+in every fifth some jobs are online and some offline (tests/core/class_mixes.py).
 After every event it is looked at whether the rules hold (tests/core/judge.py). Time is
 simulated. From a first seed, which is printed, one run after the other, until there have been
 enough of both.
@@ -31,7 +32,7 @@ from typing import Any
 from leased import policy
 from tests.bench import write
 from tests.core.adversary import Run, counterexample, run
-from tests.core.signalling import half_signalling
+from tests.core.class_mixes import half_classed
 
 RUNS, EVENTS = 1000, 1_000_000
 BATCH = 64  # runs for each processor; at the end of a batch all wait for the longest
@@ -39,7 +40,7 @@ BATCH = 64  # runs for each processor; at the end of a batch all wait for the lo
 
 def of(name: str) -> Callable[[int], Run]:
     """A run from a seed, under the policy of that name."""
-    return functools.partial(run, policy_name=name, draw=half_signalling)
+    return functools.partial(run, policy_name=name, draw=half_classed)
 
 
 def ended_quietly() -> None:
@@ -64,7 +65,7 @@ def measure(name: str, first: int, end: float, least: int, events: int) -> dict[
     found = [show(run) for run in runs(name, first, end, least, events)]
     broken = [run.seed for run in found if run.fault is not None]
     for seed in broken[:3]:
-        print(counterexample(seed, policy_name=name, draw=half_signalling), flush=True)
+        print(counterexample(seed, policy_name=name, draw=half_classed), flush=True)
     return {
         "runs": len(found),
         "events": sum(run.events for run in found),

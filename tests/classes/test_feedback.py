@@ -79,6 +79,23 @@ def test_what_online_jobs_do_not_say_changes_nothing() -> None:
     assert feedback.slowdown is None
 
 
+WORDS = st.none() | st.builds(Work, st.integers(0, 2**63), st.integers(0, 2**63))
+
+
+@settings(max_examples=50, deadline=None)
+@given(said=st.lists(WORDS, min_size=1, max_size=6), grows=st.booleans())
+def test_whatever_an_online_job_says_offline_ones_keep_their_least_part(
+    said: list[Work | None], grows: bool
+) -> None:
+    """Also one that says that its work takes longer the more they run."""
+    feedback, duties = Feedback(ALLOWED), [0]
+    for n in range(600):
+        words = Work(25, 1 + 25 * duties[-1] ** 3) if grows and n % 2 else said[n % len(said)]
+        duties.append(feedback.look(n * LOOK_NS, {1: words}))
+    assert {duty for duty in duties if duty} <= set(range(LEAST, 1001))
+    assert duties.count(0) <= 1 + FIRST + len(duties) / PRICE
+
+
 def test_each_online_job_is_compared_with_itself() -> None:
     """One with long bursts that begins to work more is not taken for a slower one."""
     feedback, duties = Feedback(ALLOWED), []

@@ -76,6 +76,10 @@ BOUNDS: dict[str, Bound] = {
 }
 
 
+def told_to_go(tenant: Tenant) -> bool:
+    return tenant.lease is not None and tenant.lease.revoked
+
+
 class Judge:
     """Exclusive, never half a gang, work conserved, bounded wait, epochs grow, state bounded."""
 
@@ -163,11 +167,13 @@ class Judge:
         a = self.a
         waiting = [a.tenants[n] for n in a.rules.queue]
         runnable = [t for t in waiting if not a.rules.withheld(t)]
-        known = {t.id: t.arrival for t in runnable}
+        known = {t.id: t.arrival for t in runnable if t.online or not self.behind_online(t)}
         for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
             del self.waits[n]
         bounds, others = self.bounds(), len(a.tenants) - 1
         for place, tenant in enumerate(runnable):
+            if tenant.online:
+                self.check_online(tenant, runnable[:place])
             wait = self.waits.get(tenant.id)
             if wait is None:
                 wait = Wait(tenant.arrival, self.world.now, place, gang=len(tenant.gang))
@@ -179,6 +185,25 @@ class Judge:
             self.check_wait(tenant.id, wait, bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
+
+    def check_online(self, tenant: Tenant, before: list[Tenant]) -> None:
+        """Who is not online is no reason to wait in the line, and who is offline makes way."""
+        ahead = [t.id for t in before if not t.online and set(t.gang) & set(tenant.gang)]
+        if ahead:
+            self.broken(f"{ahead} stand before {tenant.id}, which is online")
+        stays = [t.id for t in self.a.rules.in_the_way(tenant) if t.offline and not told_to_go(t)]
+        if stays:
+            self.broken(f"{stays} are offline and in the way of {tenant.id}, which is online")
+
+    def behind_online(self, tenant: Tenant) -> bool:
+        """Whether an online one has or wants a device that it needs, or that gangs connect with
+        one. Others wait for as long as that uses it, so there is no bound meanwhile."""
+        found, more = set[str](), set(tenant.gang)
+        while more - found:
+            found |= more
+            more = {uuid for t in self.a.tenants.values() if found & set(t.gang) for uuid in t.gang}
+        wants = (t for t in self.a.tenants.values() if t.online and (t.lease or t.waiting))
+        return any(found & set(t.gang) for t in wants)
 
     def bounds(self) -> list[Bound]:
         """Each policy states its bound; where one has none, nobody is judged by any."""

@@ -13,7 +13,8 @@ class Job:
 
     It computes for `busy`, then needs the GPU again after `pause`. drain: until what it has
     submitted is finished; delay: of every message, either way; speed: GiB/s of its memory. request,
-    limit: parts of its devices' time; it has them unless the arbiter refuses that.
+    limit: parts of its devices' time; it has them unless the arbiter refuses that. job_class:
+    online, offline or none.
     """
 
     gang: tuple[int, ...]
@@ -30,6 +31,7 @@ class Job:
     speed: int = 10
     request: float = 0.0
     limit: float = 1.0
+    job_class: str = "none"
 
     def __repr__(self) -> str:
         """What is not as usual."""

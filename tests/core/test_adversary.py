@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from leased import policy
+from leased.core import classes
 from leased.core.contention import Contention
 from leased.core.fitting import Fitting
 from leased.core.leasing import Leasing
 from leased.core.state import FOREVER, Device, Tenant
 from leased.core.turns import Front, Turns
 from tests.core.adversary import counterexample, run
+from tests.core.class_mixes import classed_scenario
 from tests.core.draws import random_scenario
 from tests.core.lying import lying_scenario
 from tests.core.mixes import any_scenario
@@ -60,6 +62,15 @@ def test_no_rule_is_broken_where_jobs_have_shares() -> None:
     for seed in (*LYING, 34):
         found = run(seed, draw=sharing_scenario)
         assert found.fault is None, counterexample(seed, 100, draw=sharing_scenario)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", policy.names())
+def test_no_rule_is_broken_where_jobs_have_classes(name: str) -> None:
+    """Nor does an online one wait for what an offline one has."""
+    for seed in LYING:
+        found = run(seed, name, classed_scenario)
+        assert found.fault is None, counterexample(seed, 100, name, classed_scenario)
 
 
 def test_a_seed_is_always_the_same_run() -> None:
@@ -141,3 +152,29 @@ def test_a_fault_that_only_lies_meet_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Leasing, "adopt", believe_who_says_that_it_holds)
     assert all(run(seed, draw=any_scenario).fault is None for seed in range(3))
     assert any(run(seed, draw=lying_scenario).fault for seed in range(10))
+
+
+def usual_place(usual: int) -> int:
+    """An online waiter stands in the line as anybody else."""
+    return usual
+
+
+def never(_: Tenant, __: Tenant) -> bool:
+    """An offline holder keeps its lease until its quantum is over."""
+    return False
+
+
+def for_ever(holder: Tenant, waiter: Tenant) -> int | None:
+    """Nobody of a class makes way for one without."""
+    return FOREVER if (holder.online or holder.offline) and not waiter.online else None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "fault"), [("place", usual_place), ("at_once", never), ("quantum", for_ever)]
+)
+def test_a_fault_in_what_classes_decide_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any
+) -> None:
+    monkeypatch.setattr(classes, name, fault)
+    assert any(run(seed, draw=classed_scenario).fault for seed in range(MOST))

@@ -332,6 +332,7 @@ class World:
             *(n, uuids, job.lock, job.quantum * MS, job.swaps),
             request=job.request,
             limit=job.limit,
+            job_class=job.job_class,
         )
         if self.a.refusal(event) is None and self.a.lacks_share(event) is None:
             return event

@@ -152,6 +152,15 @@ def lacks_copies(leases: Leases) -> None:
     leases.claims.claim(asker, 2, claim)
 
 
+def behind_online(leases: Leases) -> None:
+    """Job 2 is offline, and job 1 never idle."""
+    for job, job_class in ((1, "online"), (2, "offline")):
+        leases.tenants.close(job)
+        tenant = Tenant(job, 1000, given("on", S, job_class=job_class), {UUID: 256 * MIB})
+        leases.tenants.open(tenant)
+        leases.clients.attach(tenant, FakeClient(100 * job), client_messages.Hello(0, True, {}))
+
+
 REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_DRAINED: drained,
     lib.GL_WAITS_LOST: lost,
@@ -159,6 +168,7 @@ REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_STOPPED: stopped,
     lib.GL_WAITS_SHARE: lacks_share,
     lib.GL_WAITS_COPIES: lacks_copies,
+    lib.GL_WAITS_ONLINE: behind_online,
 }
 
 
