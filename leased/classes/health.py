@@ -3,6 +3,9 @@
     Init -> Healthy -> Unhealthy -> Overlimit -> Unhealthy -> Healthy
     Disabled: the device is not available, or has a fault; afterwards Init
 
+Errors that the driver tells of (xid.py) disable the GPU where it has to be reset; most others are
+bad signs for ten minutes.
+
 A GPU that is unhealthy takes no new offline job. Where it is over its limits offline jobs are
 evicted, and it stays so for a time that doubles with each entry within two hours. What is bad must
 have lasted for a while before it counts, and what is well for longer.
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+
+from leased.classes import xid
 
 INIT_S = 10.0  # until what is seen of a device counts
 # The duty of offline jobs is cut meanwhile, which may be enough.
@@ -27,6 +32,8 @@ ONLINE_BUSY = 0.95, 2.0  # the part of the time that online jobs use: no limit i
 CLOCK = 0.6, 0.4  # at most, of the highest SM clock, while the device works
 MEMORY = 0.98, 2.0  # of the device's, that jobs hold
 SLOWDOWN = 2.0, 4.0  # of what is allowed
+ERRORS = 1, 3  # within so long
+ERRORS_S = 600.0
 
 
 class State(Enum):
@@ -43,20 +50,23 @@ class State(Enum):
 class Signs:
     """Of one look; None: not known. fault: a sentence. online_busy: the part of the time in which
     the device worked for online jobs. clock: of the highest, while it works. memory: the part that
-    is in use. slowdown: of online jobs, in units of what is allowed."""
+    is in use. slowdown: of online jobs, in units of what is allowed. xids: errors that the driver
+    has told of since the last look."""
 
     fault: str | None = None
     online_busy: float | None = None
     clock: float | None = None
     memory: float | None = None
     slowdown: float | None = None
+    xids: tuple[int, ...] = ()
 
 
 @dataclass
 class Health:
     """Of one device. since: of the state. bad, far: since when signs are bad, or far too much;
     well: since when none is. entries: when it went over its limits. stays_s: for how long it stays
-    there. why: a phrase; "": there is nothing to say."""
+    there. why: a phrase; "": there is nothing to say. broken: why it has to be reset; "": it has
+    not. errors: when the driver told of those that count."""
 
     state: State = State.INIT
     since: int = 0
@@ -66,17 +76,27 @@ class Health:
     entries: list[int] = field(default_factory=list)
     stays_s: float = 60.0
     why: str = ""
+    broken: str = ""
+    errors: list[int] = field(default_factory=list)
 
     def look(self, now: int, signs: Signs) -> bool:
         """Returns whether offline jobs are to be evicted now. now: ns."""
-        if signs.fault is not None:
-            self._become(State.DISABLED, now, signs.fault)
+        self._note_errors(now, signs.xids)
+        fault = signs.fault or self.broken
+        if fault:
+            self._become(State.DISABLED, now, fault)
             return False
         if self.state is State.DISABLED:
             self._become(State.INIT, now, "it is available again, and looked at")
-        level, why = worst(signs)
+        level, why = worst(signs, len(self.errors))
         self._note(now, level)
         return self._move(now, why)
+
+    def _note_errors(self, now: int, xids: tuple[int, ...]) -> None:
+        self.broken = next(filter(None, map(xid.broken, xids)), self.broken)
+        lately = [at for at in self.errors if _for(at, now) < ERRORS_S]
+        lately += [now for number in xids if xid.counts(number)]
+        self.errors = lately[-ERRORS[1] :]
 
     def _note(self, now: int, level: int) -> None:
         self.bad = None if level < 1 else now if self.bad is None else self.bad
@@ -119,9 +139,11 @@ class Health:
         return self.state in (State.INIT, State.HEALTHY)
 
 
-def worst(signs: Signs) -> tuple[int, str]:
-    """0: all is well; 1: it is bad; 2: it is far too much. And why, as a phrase."""
+def worst(signs: Signs, errors: int = 0) -> tuple[int, str]:
+    """0: all is well; 1: it is bad; 2: it is far too much. And why, as a phrase. errors: that the
+    driver has told of lately."""
     found = [
+        (_level(errors, *ERRORS), "the driver has told of errors of it"),
         (_level(signs.slowdown, *SLOWDOWN), "online jobs are slowed down too much"),
         (_level(_less(signs.clock), *map(_less_of, CLOCK)), "its clock is low"),
         (_level(signs.memory, *MEMORY), "its memory is full"),

@@ -21,6 +21,7 @@ MOST_PID = 1 << 31
 MOST_NAME = 96
 MOST_ENERGY = 1 << 62
 MOST_CLOCK = 100_000  # MHz
+MOST_XID, MOST_XIDS = 10_000, 64  # the highest number; in an answer
 MOST_WORK = 1 << 20  # percents of samples: there are at most some hundreds
 SILENT = "it does not answer NVML"
 OF_NONE = "NVML answers for no GPU"
@@ -49,7 +50,8 @@ class Seen:
     was loaded. work: by pid, how much of the device's work was whose since the look before, in
     percents of samples; empty: NVML does not say, or nobody worked. clock: of the SMs, as a part of
     the highest. lost_bits: errors of its memory that could not be corrected, since the driver was
-    loaded. None: NVML does not say."""
+    loaded; lost_rows: bad rows of it could not be replaced. xids: errors that the driver has told
+    of since the look before. None: NVML does not say."""
 
     processes: Mapping[int, int]
     busy: int | None = None  # percent
@@ -58,6 +60,8 @@ class Seen:
     work: Mapping[int, int] = field(default_factory=dict)
     clock: float | None = None
     lost_bits: int | None = None
+    lost_rows: bool = False
+    xids: tuple[int, ...] = ()
 
 
 def _number(said: Mapping[str, Any], name: str, low: int, high: int) -> int:
@@ -144,7 +148,14 @@ def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
         *(processes, percent, _mode(said, uuid), energy if sound else None, work),
         clock=_clock(said.get("clock")),
         lost_bits=lost if type(lost) is int and 0 <= lost < MOST_ENERGY else None,
+        lost_rows=said.get("lost_rows") is True,
+        xids=_xids(said.get("xids")),
     )
+
+
+def _xids(said: Any) -> tuple[int, ...]:
+    listed = said if isinstance(said, list) else []
+    return tuple(one for one in listed if type(one) is int and 0 < one < MOST_XID)[:MOST_XIDS]
 
 
 def _clock(said: Any) -> float | None:

@@ -27,6 +27,7 @@ DESCRIBE_S = 8.0  # for a device, which the driver may first have to wake
 LOOK_S = 3.0
 MOST = 64  # devices of a node
 MOST_PROCESSES = 65_536  # of a device
+MOST_XIDS = 64  # of a device, at a look
 PR_SET_PDEATHSIG = 1
 
 Answer = dict[str, Any]
@@ -136,10 +137,53 @@ def _work_by_pid(uuid: str, handle: Any) -> dict[int, int]:
     return work
 
 
+# By device: the events that NVML keeps for us; None: it has none of this device.
+events: dict[str, Any] = {}
+
+
+def _listen(uuid: str, handle: Any) -> None:
+    """From now on. NVMLError: the device has no such events."""
+    events[uuid], made = None, pynvml.nvmlEventSetCreate()
+    try:
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, made)
+    except pynvml.NVMLError:
+        pynvml.nvmlEventSetFree(made)
+        raise
+    events[uuid] = made
+
+
+def _xids(uuid: str, handle: Any) -> list[int]:
+    """The device's errors since the last look, which is not waited for. NVMLError: not known."""
+    if uuid not in events:
+        _listen(uuid, handle)
+    found: list[int] = []
+    while events[uuid] is not None and len(found) < MOST_XIDS:
+        try:
+            found.append(int(pynvml.nvmlEventSetWait_v2(events[uuid], 0).eventData))
+        except pynvml.NVMLError as fault:
+            if fault.value == pynvml.NVML_ERROR_TIMEOUT:
+                break
+            raise
+    return found
+
+
+def _of_memory(handle: Any) -> Answer:
+    """How many errors could not be corrected since the driver was loaded, and whether bad rows
+    could not be replaced."""
+    found: Answer = {}
+    with contextlib.suppress(pynvml.NVMLError):
+        found["lost_bits"] = pynvml.nvmlDeviceGetTotalEccErrors(
+            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        )
+    with contextlib.suppress(pynvml.NVMLError):
+        found["lost_rows"] = bool(pynvml.nvmlDeviceGetRemappedRows(handle)[3])
+    return found
+
+
 def look(uuid: str) -> Answer:
     """Who is on a device now: bytes by pid without managed memory, how busy it is, whose work that
     was since the look before, what energy it has taken in mJ, its SM clock and the highest in MHz,
-    and how many errors of its memory could not be corrected."""
+    its errors since the look before, and what is wrong with its memory."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
@@ -156,11 +200,9 @@ def look(uuid: str) -> Answer:
             pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
             pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
         ]
-    with contextlib.suppress(pynvml.NVMLError):  # since the driver was loaded
-        found["lost_bits"] = pynvml.nvmlDeviceGetTotalEccErrors(
-            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-        )
-    return found | _modes(handle)
+    with contextlib.suppress(pynvml.NVMLError):
+        found["xids"] = _xids(uuid, handle)
+    return found | _of_memory(handle) | _modes(handle)
 
 
 # -- requests --------------------------------------------------------------------

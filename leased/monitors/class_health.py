@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from leased.classes.health import Health, Signs
+from leased.classes.xid import kind
 from leased.config.config import ClassesConfig
 from leased.config.options import OFFLINE, ONLINE
 from leased.gpus.devices import Gpu
@@ -42,7 +43,10 @@ class ClassHealth:
 
     def _look(self, gpu: Gpu, health: Health, now: int) -> None:
         before = health.state
-        goes = health.look(now, self._signs(gpu.uuid))
+        signs = self._signs(gpu.uuid)
+        for number in signs.xids:
+            log.warning("GPU %d: the driver tells of Xid %d (%s)", gpu.index, number, kind(number))
+        goes = health.look(now, signs)
         if health.state is not before:
             why = f": {health.why}" if health.why else ""
             log.info("GPU %d is %s for offline jobs%s", gpu.index, health.state.value, why)
@@ -73,6 +77,7 @@ class ClassHealth:
             clock=self.devices.clocks.get(uuid) if self.devices.busy.get(uuid) else None,
             memory=residency.fixed / residency.room if residency.room else None,
             slowdown=None if slowdown is None else slowdown / slices.slowdown,
+            xids=self.devices.take_xids(uuid),
         )
 
     def refusal(self, uuid: str) -> str | None:

@@ -16,7 +16,7 @@ from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml, Silent
-from leased.gpus.nvml_answers import OF_NONE, SILENT, Seen, Unsound
+from leased.gpus.nvml_answers import MOST_XIDS, OF_NONE, SILENT, Seen, Unsound
 from leased.leasing.leases import Leases
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.work_meter import WorkMeter
@@ -41,6 +41,9 @@ class DeviceMonitor:
     clocks: dict[str, float | None] = field(default_factory=dict)  # of the highest, by UUID
     # By UUID, errors of memory that could not be corrected: at first, and now.
     lost: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lost_rows: set[str] = field(default_factory=set)  # devices whose bad rows were not replaced
+    # By UUID, errors that the driver has told of and nobody has asked for yet.
+    xids: dict[str, list[int]] = field(default_factory=dict)
     closed: bool = False  # whether NVML is closed, for an update of the driver
     all_at: float = 0.0
     again_at: float = 0.0
@@ -67,9 +70,7 @@ class DeviceMonitor:
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid], self.clocks[gpu.uuid] = seen.busy, seen.clock
-                if seen.lost_bits is not None:
-                    first, _ = self.lost.get(gpu.uuid, (seen.lost_bits, 0))
-                    self.lost[gpu.uuid] = min(first, seen.lost_bits), seen.lost_bits
+                self._note_errors(gpu.uuid, seen)
                 now_ns, parts = time.monotonic_ns(), self._parts(gpu.uuid, seen.work)
                 work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)
                 if work is not None:
@@ -83,8 +84,25 @@ class DeviceMonitor:
                 self.leases.gpus.update(gpu, seen.processes, unconnected)
                 await self.watch.look(gpu, seen.processes)
 
+    def _note_errors(self, uuid: str, seen: Seen) -> None:
+        if seen.lost_bits is not None:
+            first, _ = self.lost.get(uuid, (seen.lost_bits, 0))
+            self.lost[uuid] = min(first, seen.lost_bits), seen.lost_bits
+        if seen.lost_rows:
+            self.lost_rows.add(uuid)
+        else:
+            self.lost_rows.discard(uuid)
+        waiting = self.xids.setdefault(uuid, [])
+        waiting.extend(seen.xids[: MOST_XIDS - len(waiting)])
+
+    def take_xids(self, uuid: str) -> tuple[int, ...]:
+        """The device's errors since this was last asked."""
+        return tuple(self.xids.pop(uuid, ()))
+
     def lost_bits(self, uuid: str) -> str | None:
         """What is to be said of its memory; None: nothing has been lost while we looked."""
+        if uuid in self.lost_rows:
+            return "bad rows of its memory could not be replaced"
         first, now = self.lost.get(uuid, (0, 0))
         if now <= first:
             return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.classes import health
+from leased.classes import health, xid
 from leased.classes.health import Health, Signs, State
 
 LOOK_NS = 500_000_000
@@ -83,6 +83,34 @@ def test_a_device_that_is_lost_and_comes_back_is_looked_at_first() -> None:
     assert device.see(WELL, 5) is State.INIT
     assert device.see(WELL, 10) is State.HEALTHY
     assert not device.evicted, "who uses it runs on, or ends by itself"
+
+
+@pytest.mark.parametrize("number", sorted(xid.BROKEN))
+def test_a_gpu_that_has_to_be_reset_is_disabled_until_the_daemon_begins_anew(number: int) -> None:
+    device = healthy()
+    device.health.look(device.now, Signs(xids=(13, number)))
+    assert device.see(WELL, 3600) is State.DISABLED
+    assert f"Xid {number}" in device.health.why
+    assert not device.evicted
+
+
+def test_programs_own_faults_are_not_the_gpus() -> None:
+    device = healthy()
+    for number in sorted(xid.OWN) * 5:
+        device.health.look(device.now, Signs(xids=(number,)))
+        assert device.see(WELL, 5) is State.HEALTHY
+
+
+@pytest.mark.parametrize(("errors", "evicted"), [(1, False), (2, False), (3, True), (9, True)])
+def test_other_errors_keep_offline_jobs_away_for_ten_minutes(errors: int, evicted: bool) -> None:
+    device = healthy()
+    device.health.look(device.now, Signs(xids=(63,) * errors))
+    assert device.see(WELL, 5) is State.UNHEALTHY
+    assert device.health.why == "the driver has told of errors of it"
+    assert device.see(WELL, 120) is not State.HEALTHY
+    assert bool(device.evicted) == evicted
+    device.see(WELL, health.ERRORS_S)
+    assert device.see(WELL, health.MOST_S) is State.HEALTHY
 
 
 SIGNS = st.sampled_from([BAD, FAR, WELL, FAULT, Signs(), Signs(clock=0.1), Signs(memory=1.0)])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
+from leased.base.errors import Refused
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import slices
@@ -17,6 +18,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import Process, line, tell
 from tests.support.swap_programs import PROGRAM
+from tests.support.tenant import register
 
 ONLINE, OFFLINE = 1, 2  # jobs
 LONG_US, SHORT_US = 20_000, 50
@@ -157,3 +159,30 @@ def test_where_groups_cannot_be_controlled_the_jobs_say_so_and_run(
     assert line(offline) == "has it"
     works(online, ROUNDS)
     assert {t["channels"]["state"] for t in status(leased)["tenants"]} == {"refused"}
+
+
+@pytest.mark.daemon(extra=CONFIG + 'unhealthy = "refuse"\n', activated=True)
+@pytest.mark.parametrize("how", ["Xid 79", "GPU is lost"])
+def test_a_gpu_that_falls_off_the_bus_takes_no_offline_job_and_those_there_work_on(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, how: str
+) -> None:
+    """As long as the driver lets them."""
+    online = serve(tenant, FITS)
+    offline, _ = begin(tenant, DEEDS["an endless kernel"], FITS)
+    assert line(offline) == "in a kernel"
+    wait_until("NVML", lambda: sorted(slices(emulated_gpu)) == [SHORT_US, LONG_US])
+    if how == "GPU is lost":
+        emulated_gpu.nvml({0: "lost"})
+    else:
+        emulated_gpu.xid(0, 13)
+        emulated_gpu.xid(0, 79)
+
+    def health() -> Any:
+        return status(leased)["devices"][0]["offline_health"]
+
+    wait_until("it to be disabled", lambda: health() and health()["state"] == "disabled")
+    assert how in health()["why"]
+    works(online, ROUNDS)
+    assert {t["job_id"] for t in status(leased)["tenants"]} == {ONLINE, OFFLINE}
+    with pytest.raises(Refused, match=f"GPU 0 .*{how}"):
+        register(leased.admin_socket, 3, "class:offline")

@@ -107,6 +107,11 @@ class EmulatedGpu:
         """The file that is there once a call of NVML hangs."""
         return self.directory / "nvml-hangs"
 
+    def xid(self, device: int, number: int) -> None:
+        """NVML tells of this error of the device to who listens for them."""
+        with (self.directory / "nvml-xids").open("a") as xids:
+            xids.write(f"{device} {number}\n")
+
     def nvml(self, faults: Mapping[int | str, str]) -> None:
         """What NVML does wrong from now on, by device, or "all" for it as a whole: "hang",
         "crash", "error", "lost", "garbage", "mig", "exclusive". {}: nothing."""

@@ -38,9 +38,13 @@ class Node:
             )
         self.clocks = {UUID: 0.9}
         devices = SimpleNamespace(
-            clocks=self.clocks, busy={UUID: 90}, lost_bits=lambda _: self.lost
+            clocks=self.clocks,
+            busy={UUID: 90},
+            lost_bits=lambda _: self.lost,
+            take_xids=lambda _: self.xids,
         )
         self.lost: str | None = None
+        self.xids: tuple[int, ...] = ()
         config = replace(Config().classes, unhealthy=unhealthy)
         self.health = ClassHealth(
             self.leases, cast(DeviceMonitor, devices), lambda: config, self.evict
@@ -87,6 +91,14 @@ def test_a_gpu_that_is_lost_or_loses_bits_is_disabled_and_nobody_is_evicted() ->
     node.leases.gpus.faults[UUID] = "it does not answer NVML"
     assert node.look(1) is State.DISABLED
     assert not node.evicted
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [([79, 13], (79, 13)), ([0, True, "79", 10**9, None], ()), ("79", ()), ([1] * 99, (1,) * 64)],
+)
+def test_errors_that_nvml_tells_of_are_numbers(said: Any, wanted: tuple[int, ...]) -> None:
+    assert seen({"devices": {UUID: {"xids": said}}}, UUID, 1 << 30).xids == wanted
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ static const char *const kinds[] = {
     [NVML_FAULT_EXCLUSIVE] = "exclusive",
     [NVML_FAULT_SLOW] = "slow",
     [NVML_FAULT_ECC] = "ecc",
+    [NVML_FAULT_ROWS] = "rows",
 };
 
 static enum nvml_fault kind_of(const char *name)

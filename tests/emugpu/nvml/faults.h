@@ -12,7 +12,8 @@ enum nvml_fault {
 	NVML_FAULT_MIG,
 	NVML_FAULT_EXCLUSIVE,
 	NVML_FAULT_SLOW, /* its clock is low */
-	NVML_FAULT_ECC   /* its memory has had an error */
+	NVML_FAULT_ECC,  /* its memory has had an error */
+	NVML_FAULT_ROWS  /* bad rows of its memory could not be replaced */
 };
 
 #define NVML_FAULT_ALL (-1) /* in place of a device: NVML as a whole */

@@ -1,6 +1,7 @@
 /* nvml.c: the emulated libnvidia-ml.so.1: what NVIDIA's nvidia-ml-py asks for, from emugpud.
  *
  */
+#include "nvml/events.h"
 #include "nvml/faults.h"
 #include "nvml/samples.h"
 #include "nvml/types.h"
@@ -181,6 +182,8 @@ EXPORT const char *nvmlErrorString(nvml_return status)
 		return "Insufficient Size";
 	case NVML_ERROR_DRIVER_NOT_LOADED:
 		return "Driver Not Loaded";
+	case NVML_ERROR_TIMEOUT:
+		return "Timeout";
 	case NVML_ERROR_GPU_IS_LOST:
 		return "GPU is lost";
 	case NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
@@ -456,6 +459,23 @@ EXPORT nvml_return nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned int 
 	(void)counter;
 	*count = nvml_fault_now(index) == NVML_FAULT_ECC ? 1 : 0;
 	return NVML_SUCCESS;
+}
+
+EXPORT nvml_return nvmlDeviceGetRemappedRows(nvml_device device, unsigned int *corrected,
+                                             unsigned int *uncorrected, unsigned int *pending,
+                                             unsigned int *failed)
+{
+	INDEX_OR_RETURN(device);
+	*corrected = *uncorrected = *pending = 0;
+	*failed = nvml_fault_now(index) == NVML_FAULT_ROWS;
+	return NVML_SUCCESS;
+}
+
+EXPORT nvml_return nvmlDeviceRegisterEvents(nvml_device device, unsigned long long kinds,
+                                            struct emu_nvml_events *set)
+{
+	INDEX_OR_RETURN(device);
+	return events_register(index, kinds, set);
 }
 
 /* KB/s over the link since the last question. */
