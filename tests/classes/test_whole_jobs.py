@@ -162,17 +162,20 @@ def test_where_groups_cannot_be_controlled_the_jobs_say_so_and_run(
 
 
 @pytest.mark.daemon(extra=CONFIG + 'unhealthy = "refuse"\n', activated=True)
-@pytest.mark.parametrize("how", ["Xid 79", "GPU is lost"])
-def test_a_gpu_that_falls_off_the_bus_takes_no_offline_job_and_those_there_work_on(
-    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, how: str
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [("", "Xid 79"), ("lost", "GPU is lost"), ("rows", "bad rows"), ("ecc", "not corrected")],
+)
+def test_a_gpu_that_breaks_takes_no_offline_job_and_those_there_work_on(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, fault: str, how: str
 ) -> None:
     """As long as the driver lets them."""
     online = serve(tenant, FITS)
     offline, _ = begin(tenant, DEEDS["an endless kernel"], FITS)
     assert line(offline) == "in a kernel"
     wait_until("NVML", lambda: sorted(slices(emulated_gpu)) == [SHORT_US, LONG_US])
-    if how == "GPU is lost":
-        emulated_gpu.nvml({0: "lost"})
+    if fault:
+        emulated_gpu.nvml({0: fault})
     else:
         emulated_gpu.xid(0, 13)
         emulated_gpu.xid(0, 79)
