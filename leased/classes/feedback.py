@@ -24,7 +24,8 @@ PRICE = 100  # offline jobs are stopped for one part in so many of the time
 SOON_NS = 100_000_000  # after a look nothing new is known
 LATE = 2  # looks until it is known what followed from one: processes answer at the next
 FASTEST, GROWTH = 0.5, 1.1  # by which a duty changes at a look
-SAME = 0.1  # of a duty: one that differs by less is no other one
+# Of a duty: it is not changed by less. What is gained by a growth is not lost by chance.
+CUT, GROWN = 0.02, 0.1
 FIRST = 8  # looks in which it is learnt at first, without pauses of PRICE
 WELL = 10  # looks
 MARGIN = 0.2  # of what is allowed, at most, for what is not known
@@ -137,7 +138,7 @@ class Feedback:
         return max(slowdown + min(doubt, margin) for slowdown, doubt in self._pulses())
 
     def _set(self, duty: float) -> None:
-        if abs(duty / self.duty - 1) > SAME:
+        if not 1 - CUT <= duty / self.duty <= 1 + GROWN:
             duty = max(FASTEST * self.duty, min(GROWTH * self.duty, duty))
             self.duty = max(LEAST, min(ALWAYS, duty))
 

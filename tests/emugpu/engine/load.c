@@ -3,10 +3,12 @@
  * caches; and the more the device has worked: its clock falls. */
 #include "engine/engine.h"
 
-/* Lately: the weight of what was so long ago that load_ns have passed is a half. */
+#include <math.h>
+
+/* Lately: what was load_ns ago counts half. */
 static double fade(const struct model *model, uint64_t ns)
 {
-	return (double)model->load_ns / (double)(model->load_ns + ns);
+	return exp2(-(double)ns / (double)model->load_ns);
 }
 
 static double load_at(const struct device *device, const struct load *load, uint64_t now)
