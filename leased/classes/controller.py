@@ -4,8 +4,8 @@
   as a burst is over.
 - Other jobs have slices as short as serve: an online job waits for one of each at most. Where there
   are several their slices are longer, since switches between them cost each of them much.
-- Offline jobs run in a part of the time only, where slices alone do not keep the online job's
-  latency (feedback.py, or pid.py).
+- Offline jobs run and copy in a part of the time only, where slices alone do not keep the online
+  job's latency (feedback.py, or pid.py).
 
 Without an online job it is leased/slices that chooses.
 """
@@ -123,6 +123,6 @@ def _beside(us: int, duty: int, one: Classed) -> Choice:
     """Of a job beside an online one."""
     if one.job_class != OFFLINE:
         return Choice(us, ALWAYS, BESIDE_ONLINE)
-    if not duty:
-        return Choice(us, duty, LEARNING)
-    return Choice(us, duty, LEAVES if duty == ALWAYS else CUT)
+    if duty == ALWAYS:
+        return Choice(us, duty, LEAVES)
+    return Choice(us, duty, CUT if duty else LEARNING, copies=True)

@@ -12,6 +12,7 @@ from leased.classes.pulse import Work
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
 from leased.processes.identity import ProcessId
+from leased.slices.job import Runs
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 
@@ -38,7 +39,7 @@ class Client(Protocol):
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
-    runs: dict[str, tuple[int, int, int, int]]  # by UUID, Choice.runs as it was told
+    runs: dict[str, Runs]  # by UUID, Choice.runs as it was told
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
     progress: client_messages.Progress  # what it last answered to MEASURE
     progress_at: int | None  # when it said so; None: it has not

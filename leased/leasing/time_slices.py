@@ -243,7 +243,8 @@ class TimeSlices:
             if not before or now.slice_us != before[0]:
                 client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, now.slice_us))
             if not before or now.runs[1:] != before[1:]:
-                client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, *now.runs[1:]))
+                kind = lib.GL_RUN_DUTY_COPIES if now.copies else lib.GL_RUN_DUTY
+                client.send(daemon_messages.run(uuid, kind, now.duty, now.begins, now.period_ms))
 
     def _tell_arbiter(self, tenant: Tenant) -> None:
         """Whether slices can divide the tenant's work from that of others."""

@@ -25,6 +25,7 @@ from leased.node.admin_connection import Handler
 from leased.node.message_rate import MessageRate
 from leased.processes import procfs
 from leased.processes.identity import Peer
+from leased.slices.job import Runs
 from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
 
@@ -89,7 +90,7 @@ class ClientConnection(Connection):
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
-        self.runs: dict[str, tuple[int, int, int, int]] = {}
+        self.runs: dict[str, Runs] = {}
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it

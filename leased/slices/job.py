@@ -33,20 +33,25 @@ class Seen:
         return self.request > 0 or self.limit < 1
 
 
+Runs = tuple[int, int, int, int, bool]
+
+
 class Choice(NamedTuple):
     """slice_us: of each of its groups. duty: per mille of each period in which they may run;
-    begins: when that begins, per mille; period_ms: how long each is. why: a phrase for people."""
+    begins: when that begins, per mille; period_ms: how long each is; copies: the program's copies
+    are held as its kernels are. why: a phrase for people."""
 
     slice_us: int
     duty: int
     why: str
     begins: int = 0
     period_ms: int = PERIOD_MS
+    copies: bool = False
 
     @property
-    def runs(self) -> tuple[int, int, int, int]:
+    def runs(self) -> Runs:
         """What its processes are told."""
-        return self.slice_us, self.duty, self.begins, self.period_ms
+        return self.slice_us, self.duty, self.begins, self.period_ms, self.copies
 
 
 def as_made(why: str) -> Choice:

@@ -28,14 +28,16 @@ enum gl_run_kind {
 	 * value: how long that is, begins: when it begins, per mille of a period. From 1000 on:
 	 * always. Periods begin at their multiples on CLOCK_MONOTONIC, so all processes of a node
 	 * have the same. */
-	GL_RUN_DUTY = 2
+	GL_RUN_DUTY = 2,
+	/* The same, in place of that, and the program's copies are held as its kernels are. */
+	GL_RUN_DUTY_COPIES = 3
 };
 
 struct gl_run {
 	struct gl_header header;
 	uint8_t uuid[16];           /* GL_UUID_BYTES */
 	uint32_t kind;              /* enum gl_run_kind, perhaps of a later release */
-	uint16_t begins, period_ms; /* of GL_RUN_DUTY; else 0 */
+	uint16_t begins, period_ms; /* of a duty; else 0 */
 	uint64_t value;
 };
 /* cffi:end */

@@ -43,12 +43,16 @@ void channels_set_slice(const uint8_t uuid[16], uint64_t us);
  * process has it once. */
 void channels_divide_slice(const uint8_t uuid[16], unsigned int groups);
 /* The part of each period in which they may run, and when it begins, per mille; from 1000 on:
- * always. period_ms: 0: MIN_PERIOD_MS. */
+ * always. period_ms: 0: MIN_PERIOD_MS. copies: the groups of copy engines too, but for stops. */
 struct duty {
 	uint16_t permille, begins, period_ms;
+	bool copies;
 };
 #define MIN_PERIOD_MS 20
 void channels_set_duty(const uint8_t uuid[16], const struct duty *duty);
+/* Duties count from now on, or do not. They do while the program works: without a lease nothing of
+ * it runs, and our own work, by which its memory leaves and comes back, is not to be held. */
+void channels_heed_duties(bool heed);
 /* Is this the time in which they may not run on one of the GPUs? */
 bool channels_paused(void);
 

@@ -41,6 +41,7 @@ static struct gpu {
 	unsigned int parts; /* of the slice: groups that have work; 0 as 1 */
 	struct duty duty;
 } gpus[MOST_GPUS];
+static atomic_bool heeded; /* duties: while the process may work */
 static uint64_t forget_at; /* when all of that is forgotten, in ns; 0: the daemon is there */
 static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
 
@@ -260,18 +261,22 @@ static uint64_t phase_of(const struct gpu *gpu, uint64_t now)
 /* Is this the part of the period in which they do not run? */
 static bool pauses(const struct gpu *gpu, uint64_t now)
 {
-	return gpu && phase_of(gpu, now) >= unit_of(gpu) * gpu->duty.permille;
+	return gpu && atomic_load(&heeded) &&
+	       phase_of(gpu, now) >= unit_of(gpu) * gpu->duty.permille;
 }
 
 static bool off_wanted(struct groups *all, const struct channel *channel, uint64_t now)
 {
 	const struct group *group = group_find(all, channel->client, channel->group);
+	const struct gpu *gpu;
 
 	if (!group)
 		return channel->off;
+	gpu = gpu_of(all, group);
 	if (group->engine != RM_ENGINE_COMPUTE)
-		return channel->frozen;
-	return stop_wanted() || pauses(gpu_of(all, group), now);
+		return channel->frozen ||
+		       (!stop_wanted() && gpu && gpu->duty.copies && pauses(gpu, now));
+	return stop_wanted() || pauses(gpu, now);
 }
 
 /* -- making it so
@@ -427,7 +432,7 @@ static uint64_t next_ns(void)
 	for (size_t i = 0; i < MOST_GPUS; i++) {
 		uint64_t edge, at, on;
 
-		if (!gpus[i].used || gpus[i].duty.permille >= 1000)
+		if (!gpus[i].used || !atomic_load(&heeded) || gpus[i].duty.permille >= 1000)
 			continue;
 		at = phase_of(&gpus[i], now);
 		on = unit_of(&gpus[i]) * gpus[i].duty.permille;
@@ -533,7 +538,8 @@ static struct gpu *gpu_place(const uint8_t uuid[GPU_UUID_BYTES])
 {
 	for (size_t i = 0; i < MOST_GPUS; i++) {
 		if (!gpus[i].used) {
-			gpus[i] = (struct gpu){.used = true, .duty = {1000, 0, MIN_PERIOD_MS}};
+			gpus[i] =
+			    (struct gpu){.used = true, .duty = {1000, 0, MIN_PERIOD_MS, false}};
 			memcpy(gpus[i].uuid, uuid, GPU_UUID_BYTES);
 		}
 		if (!memcmp(gpus[i].uuid, uuid, GPU_UUID_BYTES))
@@ -580,6 +586,12 @@ void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], const struct duty *du
 	forget_at = 0;
 	groups_give();
 	ask();
+}
+
+void channels_heed_duties(bool heed)
+{
+	if (atomic_exchange(&heeded, heed) != heed)
+		ask();
 }
 
 bool channels_paused(void)

@@ -71,6 +71,11 @@ void lease_tell_signals(struct lease *lease)
 	lease->port->send(&signalled, sizeof(signalled));
 }
 
+bool lease_is_used(const struct lease *lease)
+{
+	return lease->phase == LEASE_OPEN || lease->phase == LEASE_CLOSING;
+}
+
 bool lease_is_wanted(const struct lease *lease)
 {
 	switch (lease->phase) {

@@ -68,10 +68,11 @@ static void take_run(const struct gl_run *run)
 	if (run->kind == GL_RUN_SLICE)
 		channels_set_slice(run->uuid,
 		                   run->value < MOST_SLICE_US ? run->value : MOST_SLICE_US);
-	else if (run->kind == GL_RUN_DUTY)
+	else if (run->kind == GL_RUN_DUTY || run->kind == GL_RUN_DUTY_COPIES)
 		channels_set_duty(run->uuid,
 		                  &(struct duty){run->value < 1000 ? (uint16_t)run->value : 1000,
-		                                 run->begins % 1000, run->period_ms});
+		                                 run->begins % 1000, run->period_ms,
+		                                 run->kind == GL_RUN_DUTY_COPIES});
 }
 
 /* A refusal also ends a lease that the process holds: its job has ended. */

@@ -88,6 +88,7 @@ static void speak(void)
 	if (link_is_served())
 		link_send_details();
 	channels_advance(contexts_exist());
+	channels_heed_duties(lease_is_used(&process_lease));
 	link_send_channels();
 }
 

@@ -94,6 +94,9 @@ def test_an_offline_job_that_slows_an_online_one_down_is_cut_and_comes_back() ->
             assert (node.slices.slowdown_of(UUIDS[0]) or 1.0) < 0.08
     assert sum(late[-100:]) > 95 * ALWAYS
     assert {value for kind, value in online.take() if kind == DUTY} == {ALWAYS}
+    cut = {(kind, value) for kind, value in offline.take() if kind != SLICE}
+    assert {kind for kind, value in cut if value < ALWAYS} == {lib.GL_RUN_DUTY_COPIES}
+    assert {kind for kind, value in cut if value == ALWAYS} == {DUTY}
 
 
 def test_what_a_process_says_of_times_that_it_has_not_seen_does_not_count() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from leased.classes.pulse import Work
 from leased.leasing.tenant import Busy
 from leased.processes.identity import ProcessId
+from leased.slices.job import Runs
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import DeviceBytes
 
@@ -19,7 +20,7 @@ class FakeClient:
         self.held = self.passed = 0
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
-        self.runs: dict[str, tuple[int, int, int, int]] = {}
+        self.runs: dict[str, Runs] = {}
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)

@@ -288,3 +288,67 @@ def test_a_process_with_a_duty_works_in_one_part_of_each_period(
     assert client.calls()  # it has heard that
     wait_until("its end", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 0)
     goes_on_right(job)
+
+
+# Copies to the device, one after the other.
+COPIES = """
+import select
+p = ok(d.cuMemAlloc(MIB)); host = ok(d.cuMemAllocHost(MIB)); ok(d.cuCtxSynchronize())
+say("there"); wait(); n = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    ok(d.cuMemcpyHtoDAsync(p, host, MIB, 0)); ok(d.cuCtxSynchronize()); n += 1
+say("right" if n else "no copy")
+"""
+
+
+def off(gpu: EmulatedGpu) -> dict[str, int]:
+    """How many channels of each engine are off the device."""
+    return {group["engine"]: group["stopped"] for group in gpu.stats()["groups"]}
+
+
+def copied_in(gpu: EmulatedGpu) -> int:
+    return sum(device["in_bytes"] for device in gpu.stats()["devices"])
+
+
+def test_copies_are_held_with_the_kernels_where_the_daemon_wants_that(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job = program(COPIES)
+    client = begun(daemon, job, "there")
+    tell(job)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY_COPIES, 500))
+    for _ in range(3):
+        wait_until("a stop", lambda: off(emulated_gpu)["in"] == off(emulated_gpu)["out"] == 4)
+        wait_until("its end", lambda: off(emulated_gpu)["in"] == 0)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY_COPIES, 0))
+    wait_until("a stop", lambda: set(off(emulated_gpu).values()) == {4, 8})
+    before = copied_in(emulated_gpu)
+    assert client.calls()  # time passes
+    assert copied_in(emulated_gpu) == before
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 0))
+    wait_until("copies to go on beside stopped kernels", lambda: copied_in(emulated_gpu) > before)
+    assert off(emulated_gpu)["compute"] == 8
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
+    tell(job)
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_memory_leaves_and_comes_back_though_copies_are_held(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    """Somebody else waits for the room."""
+    job = program(
+        "p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 7); ok(d.cuCtxSynchronize())\n"
+        "say('there'); wait(); check_all(p, 100 * MIB, 7); say('right')"
+    )
+    client = held(daemon, job, "there")
+    assert not client.revoke().stopped, "it has no work"
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY_COPIES, 0))
+    client.evict({uuid: 100 * MIB})
+    tell(job)
+    client.grant()
+    client.until("memory", lambda: client.resident(uuid) >= 100 * MIB)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
+    assert line(job) == "right"
+    finish(job)
