@@ -3,9 +3,10 @@
 What it takes alone is seen while no other job is there, and learnt by stopping offline jobs for the
 time between two looks: a few times at first where it is not known, and from then on for a hundredth
 of the time. The duty is what keeps the slowdown at what is allowed, less what is not known of it.
-It is cut for the first time when it is sure that the work is slowed down at all. If even the least
-duty hardly helps, something else slows the online job down; then the offline jobs have all their
-time, and a cut is tried again after a pause that doubles.
+Before it is cut it has to be sure that the work is slowed down at all, and half of the time or less
+is tried for a while: a switch of the GPU from one job to another takes a part of a short burst,
+whatever the duty is. Where a cut hardly helps the offline jobs have all their time, and it is tried
+again after a pause that doubles.
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ WELL = 10  # looks
 MARGIN = 0.2  # of what is allowed, at most, for what is not known
 SURE = 2.0  # standard errors: it is slowed down at all
 TINY = 1e-3  # as a slowdown
-IN_VAIN = 12  # looks at the least duty
-HELPED = 0.5  # of the slowdown before the cuts: more left than that, and they were in vain
+HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
+TRIAL = 14  # looks
+IN_VAIN = 12  # looks, one after the other
+HELPED = 0.35  # of what was to be expected: a cut that saves less is in vain
 AGAIN_NS, VAIN_NS = 60_000_000_000, 600_000_000_000  # the first and the longest pause after that
 
 
 @dataclass
 class Feedback:
     """Of one device. allowed: the slowdown. past: the duties of the last looks, the latest last.
-    owed_ns: for how long offline jobs may still be stopped to learn. vain: looks at the least duty
-    without an effect. uncut: the slowdown before the first cut."""
+    owed_ns: for how long offline jobs may still be stopped to learn. vain: looks in which the duty
+    helped too little. uncut: the slowdown before the first cut. trial: looks that are left of it.
+    helps: the last one was not in vain."""
 
     allowed: float
     duty: float = ALWAYS
@@ -51,6 +55,8 @@ class Feedback:
     pause: Pause = field(default_factory=lambda: Pause(first=AGAIN_NS))
     vain: int = 0
     uncut: float = 0.0
+    trial: int = 0
+    helps: bool = False
 
     def look(self, now: int, work: Mapping[int, Work | None]) -> int:
         """The duty of offline jobs from now on, per mille. work: of each online job, what its
@@ -78,6 +84,7 @@ class Feedback:
 
     def _begin(self, now: int, work: Mapping[int, Work | None]) -> int:
         """Take in what is new. Returns how much time has passed since the last look, in ns."""
+        self.helps = self.helps and self.pulses.keys() == work.keys()
         self.pulses = {job: self.pulses.get(job, Pulse()) for job in work}
         passed = max(0, now - self.looked_at) if self.looked_at is not None else 0
         self.looked_at = now
@@ -112,12 +119,33 @@ class Feedback:
         slowdown = self.slowdown
         if slowdown is None or len(self.past) < LATE or STOPPED in self.past:
             return
-        if self.duty <= LEAST and slowdown > self.allowed:
-            self._note_in_vain(now, slowdown)
-        elif self.duty < ALWAYS or (self.pause.is_over(now) and self._sure()):
-            if self.duty == ALWAYS:
-                self.uncut = slowdown
+        if self.duty == ALWAYS:
+            if self.pause.is_over(now) and self._sure() and self._most() > self.allowed:
+                self._begin_cut(slowdown)
+            return
+        self.trial -= self.trial > 0
+        self.vain = self.vain + 1 if self._helps_little() else 0
+        if self.vain >= IN_VAIN or (self.vain and self.trial == 1):
+            self.pause.begin(now, VAIN_NS)
+            self.duty, self.trial, self.helps = ALWAYS, 0, False
+        elif not self.trial:
+            self.helps = True
             self._set(self.duty * self.allowed / max(self._most(), TINY))
+
+    def _begin_cut(self, slowdown: float) -> None:
+        self.uncut, self.vain = slowdown, 0
+        if self.helps:
+            self._set(ALWAYS * self.allowed / self._most())
+        else:
+            self.trial = TRIAL
+            self.duty = max(LEAST, min(HALF, ALWAYS * self.allowed / self._most()))
+
+    def _helps_little(self) -> bool:
+        """Whether the duty saves hardly anything of the slowdown before the cuts, though it is
+        low enough to tell."""
+        duty = self.duty / ALWAYS
+        left = max(one.lately.steep * duty for one in self.pulses.values() if one.lately.known)
+        return self.duty <= HALF and self.uncut - left < HELPED * (1 - duty) * self.uncut
 
     def _pulses(self) -> list[tuple[float, float]]:
         """The slowdown of each job of which it is known, and its standard error."""
@@ -141,10 +169,3 @@ class Feedback:
         if not 1 - CUT <= duty / self.duty <= 1 + GROWN:
             duty = max(FASTEST * self.duty, min(GROWTH * self.duty, duty))
             self.duty = max(LEAST, min(ALWAYS, duty))
-
-    def _note_in_vain(self, now: int, slowdown: float) -> None:
-        self.vain = self.vain + 1 if slowdown > HELPED * self.uncut else 0
-        if self.vain >= IN_VAIN:
-            self.vain = 0
-            self.pause.begin(now, VAIN_NS)
-            self.duty = ALWAYS

@@ -23,7 +23,7 @@ class Work(NamedTuple):
 
 
 # Of what is known, when more is learnt. A change is seen in what is kept for a short time.
-KEPT_ALONE, KEPT_BESIDE, KEPT_SHORT = 0.97, 0.985, 0.6
+KEPT_ALONE, KEPT_BESIDE, KEPT_SHORT = 0.97, 0.985, 0.8
 LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
 ENOUGH = 3  # looks
 CHANGED = 4.0  # standard errors

@@ -38,11 +38,11 @@ def test_an_online_job_is_not_slowed_down_by_more_than_is_allowed(
 
 
 @settings(max_examples=5, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_offline_jobs_are_not_cut_for_what_they_do_not_cause(seed: int) -> None:
-    """Something slows the online job down whatever their duty is, but not while they are stopped:
-    their copies. They have most of their time."""
-    model = Throttling(0.0, inert=0.3, seed=seed)
+@given(seed=st.integers(0, 1000), inert=st.sampled_from([0.055, 0.065, 0.3]))
+def test_offline_jobs_are_not_cut_where_that_helps_nobody(seed: int, inert: float) -> None:
+    """Something slows the online job down whatever their duty is, but not while they are stopped: a
+    switch at each burst. They have nearly all of their time."""
+    model = Throttling(0.0, inert=inert, seed=seed)
     alone = Throttling(0.0, seed=seed)
     feedback, duties = Feedback(ALLOWED), []
     for n in range(HOUR):
@@ -52,7 +52,7 @@ def test_offline_jobs_are_not_cut_for_what_they_do_not_cause(seed: int) -> None:
         if not duty:
             model.said[-1] = alone.said[-1]
         duties.append(duty)
-    assert sum(duties) / len(duties) > 850
+    assert sum(duties) / len(duties) > 930
 
 
 def test_it_follows_when_the_cause_comes_and_goes() -> None:

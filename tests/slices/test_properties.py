@@ -41,7 +41,7 @@ def test_every_choice_can_be_kept(looks: list[dict[int, Seen]], steps: list[int]
         holders = {job: seen for job, seen in look.items() if seen.holds}
         assert chosen.keys() == holders.keys()
         for job, seen in holders.items():
-            slice_us, duty, why, begins, _ = chosen[job]
+            slice_us, duty, why, begins, *_ = chosen[job]
             assert why
             assert slice_us == AS_MADE or SHORT_US <= slice_us <= LONG_US
             assert 1 <= duty <= ALWAYS
