@@ -62,8 +62,6 @@ make_tree() {
 		die "$1: debootstrap failed; is its mirror $mirror there? See $tree.log"
 	# The lists of a mirror that is some days behind are good enough.
 	echo 'Acquire::Check-Valid-Until "false";' >"$tree.new/etc/apt/apt.conf.d/99gpu-lease"
-	# Every machine has it, and MariaDB and Slurm ask for it; debootstrap of Debian 12 makes none.
-	[ -e "$tree.new/etc/hosts" ] || echo "127.0.0.1 localhost" >"$tree.new/etc/hosts"
 	mv "$tree.new" "$tree"
 }
 

@@ -143,7 +143,7 @@ def slurmdbd_conf(layout: Layout) -> str:
     """slurmdbd.conf; Slurm wants mode 600 and SlurmUser as its owner."""
     return "\n".join(
         [
-            "DbdHost=localhost",
+            f"DbdHost={layout.host}",
             "DbdAddr=127.0.0.1",
             f"DbdPort={layout.ports['slurmdbd']}",
             f"CommunicationParameters={ONE_ADDRESS}",

@@ -44,6 +44,7 @@ def make(data: Path) -> None:
             *("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root"),
             # Its root is the machine's root, by the socket's credentials.
             *("--skip-test-db", "--auth-root-authentication-method=socket", LOG_SIZE, *UNSAFE),
+            "--force",  # on a machine without /etc/hosts too: it looks up its name for nothing
         ],
         check=False,
         capture_output=True,

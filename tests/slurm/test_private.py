@@ -90,10 +90,10 @@ def test_the_database_writes_no_file_outside_its_own(slurm: PrivateSlurm, tmp_pa
     assert not target.exists()
 
 
-def with_a_host_name_of_its_own(script: str) -> subprocess.CompletedProcess[str]:
+def with_a_host_name_of_its_own(script: str, *unshare: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a UTS namespace, so that this machine keeps its name."""
     return subprocess.run(
-        ["unshare", "--uts", sys.executable, "-c", script],
+        ["unshare", "--uts", *unshare, sys.executable, "-c", script],
         cwd=ROOT,
         check=False,
         capture_output=True,
@@ -101,27 +101,32 @@ def with_a_host_name_of_its_own(script: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_a_host_whose_name_leads_elsewhere_gets_another_name_for_the_tests() -> None:
+@pytest.mark.parametrize(
+    "answer", ["raise socket.gaierror", "return lookup('192.0.2.1', *more, **most)"]
+)
+def test_a_host_whose_name_leads_nowhere_or_elsewhere_gets_another_one_for_the_tests(
+    answer: str,
+) -> None:
+    """Also where /etc/hosts does not have localhost, or is not there."""
     script = (
-        "import socket; socket.sethostname('node.elsewhere.invalid')\n"
+        "import socket; lookup = socket.getaddrinfo\n"
+        "def getaddrinfo(name, *more, **most):\n"
+        "    if name.isdigit(): return lookup(name, *more, **most)\n"
+        f"    {answer}\n"
+        "socket.getaddrinfo = getaddrinfo\n"
         "from tests.slurm.loopback import loopback_name\n"
         "print(loopback_name(), socket.gethostbyname(socket.gethostname()))"
     )
     done = with_a_host_name_of_its_own(script)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "localhost 127.0.0.1\n"
+    assert done.stdout == "2130706433 127.0.0.1\n"
 
 
-def test_a_machine_on_which_localhost_has_no_address_is_told_so() -> None:
-    """As in a bare tree of Debian 12: MariaDB and Slurm would say less."""
-    script = (
-        "import socket; from tests.slurm import loopback\n"
-        "def getaddrinfo(*words): raise socket.gaierror\n"
-        "socket.getaddrinfo = getaddrinfo\n"
-        "loopback.loopback_name()"
-    )
-    done = with_a_host_name_of_its_own(script)
-    assert "add to /etc/hosts: 127.0.0.1 localhost" in done.stderr
+def test_a_machine_whose_interfaces_have_no_address_is_told_so() -> None:
+    """Slurm then finds no address, not even that of a number."""
+    script = "from tests.slurm.loopback import loopback_name; loopback_name()"
+    done = with_a_host_name_of_its_own(script, "--net")
+    assert "ip address add 192.0.2.1/32 dev lo" in done.stderr
 
 
 def test_the_container_of_the_systemd_tests_does_not_start_by_hand() -> None:
