@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+
 from leased.base import job_names
 from leased.base.errors import Refused
 from leased.base.words import count, size
@@ -154,15 +156,20 @@ def as_text(report: Report) -> str:
 
 def _line(name: str, cells: Iterable[str]) -> str:
     jobs, *amounts = cells
-    shortened = name if len(name) <= NAME else name[: NAME - 1] + "~"
-    return f"{shortened:<{NAME}}{jobs:>6}" + "".join(f"{amount:>10}" for amount in amounts)
+    shortened = name if cell_len(name) <= NAME else set_cell_size(name, NAME - 1) + "~"
+    return set_cell_size(shortened, NAME) + f"{jobs:>6}" + "".join(f"{a:>10}" for a in amounts)
 
 
 def _cells(sums: Sums, of: float) -> list[str]:
     amounts = [sums.amounts[name] for name in ("lease_s", "wait_s", "idle_resident_s")]
     busy = "-" if sums.efficiency is None else f"{sums.efficiency:.0%}"
-    shown = [f"{amount / of:.2f}" for amount in amounts]
-    return [str(len(sums.jobs)), *shown, busy, f"{sums.exclusive_s / of:.2f}"]
+    shown = [_amount(amount / of) for amount in amounts]
+    return [str(len(sums.jobs)), *shown, busy, _amount(sums.exclusive_s / of)]
+
+
+def _amount(value: float) -> str:
+    """In less than the ten columns that it has."""
+    return f"{value:.2f}" if value < 999_999 else f"{value:.0f}"
 
 
 def _gain(sums: Sums, of: float, unit: str) -> list[str]:

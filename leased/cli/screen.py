@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from leased.cli.names import Names
 from leased.cli.rates import GpuRates, JobRates, Rates
 
 BAR = 6  # columns
+NAMES = 10  # columns of the jobs that hold a GPU, and of those that wait for it
 FIRST = {"holds": 0, "waits": 1}  # of the states; who is idle comes last
 MODES = {"exclusive": "by turns"}
 STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": "red"}
@@ -68,6 +69,8 @@ def bar(part: float, ascii_only: bool = False) -> str:
 
 def amounts(some: int, whole: int) -> str:
     """Both amounts in the unit of the whole: 96/141 GiB."""
+    if not whole:
+        return f"{size(some)}/0"
     number, unit = size(whole).split()
     scale = whole / float(number) if float(number) else 1.0
     part = some / scale
@@ -77,10 +80,29 @@ def amounts(some: int, whole: int) -> str:
 
 
 def queue(names: Sequence[str]) -> str:
-    """Two jobs, or the first and how many more there are."""
-    if len(names) <= 2:
-        return ",".join(names) or "-"
-    return f"{names[0]} +{len(names) - 1}"
+    """Two jobs, or the first and how many more there are; in at most NAMES characters, of which
+    the number is not what is cut."""
+    text = ",".join(names) or "-"
+    if len(names) <= 2 and len(text) <= NAMES:
+        return text
+    more = f" +{len(names) - 1}" if names[1:] else ""
+    return cut(names[0], NAMES - len(more)) + more
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters of it, with a mark where some are left out."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """Numbers as lists of Slurm have them: 0-3,7."""
+    found: list[list[int]] = []
+    for index in sorted(indices):
+        if found and index == found[-1][-1] + 1:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
 
 
 # -- GPUs --------------------------------------------------------------------------------
@@ -89,13 +111,14 @@ def queue(names: Sequence[str]) -> str:
 def gpus(answer: Status, view: View) -> Table:
     """A row for each GPU. The bar shows the part of its memory that jobs use; after it come the
     memory that they want and the room that there is."""
-    last = "handoffs" if view.rates else "lock"
-    table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", last)
+    title = "handoffs" if view.rates else "lock"
+    table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", title)
     called = Called(answer["tenants"])
     for device in answer["devices"]:
         handoffs = f"{view.of_gpu(device['uuid']).handoffs:.0f}/min"
         row = _gpu(device, view, called)
-        table.add_row(*row, Text(handoffs if view.rates else device["lock"] or "jobs'"))
+        last = handoffs if view.rates else device["lock"] or "jobs'"
+        table.add_row(*_cells(*row, Text(last)))
     return table
 
 
@@ -124,20 +147,20 @@ def jobs(answer: Status, view: View, most: int | None = None) -> Table:
     titles = ["job", "user", "name", "GPU", "state", "memory", "on GPU", "lease", "waited"]
     titles += ["1 min"] if view.rates else ["handoffs"]
     table = _table(*titles, *(("lock", "quantum", "processes") if view.wide else ()))
-    index = {device["uuid"]: str(device["index"]) for device in answer["devices"]}
+    index = {device["uuid"]: device["index"] for device in answer["devices"]}
     found = sorted(
         answer["tenants"],
         key=lambda t: (SORTS[view.sort](t, view.of_job(t["job_id"])), t["job_id"]),
     )
     shown = found if most is None or len(found) <= most else found[: max(0, most - 1)]
     for tenant in shown:
-        table.add_row(*_job(tenant, index, view))
+        table.add_row(*_cells(*_job(tenant, index, view)))
     if len(shown) < len(found):
-        table.add_row(Text(f"+{len(found) - len(shown)}"), Text("more"))
+        table.add_row(*_cells(Text(f"+{len(found) - len(shown)}"), Text("more")))
     return table
 
 
-def _job(tenant: Tenant, index: Mapping[str, str], view: View) -> list[Text]:
+def _job(tenant: Tenant, index: Mapping[str, int], view: View) -> list[Text]:
     used = list(tenant["gpus"].values())
     lease, wait = (max((u[key] for u in used), default=0.0) for key in ("lease_s", "wait_s"))
     handoffs = max((u["handoffs"] for u in used), default=0)
@@ -148,7 +171,7 @@ def _job(tenant: Tenant, index: Mapping[str, str], view: View) -> list[Text]:
         Text(tenant["job"]),
         Text(view.names.user(tenant["uid"])),
         Text(view.names.job(tenant["job_id"])),
-        Text(",".join(index.get(uuid, "?") for uuid in tenant["gpus"])),
+        Text(ranges(index[uuid] for uuid in tenant["gpus"] if uuid in index) or "?"),
         Text(state, STYLES.get(state, "")),
         Text(tenant.get("memory", "")),
         Text(size(sum(tenant["resident_bytes"].values()))),
@@ -160,13 +183,26 @@ def _job(tenant: Tenant, index: Mapping[str, str], view: View) -> list[Text]:
 
 
 NUMBERS = ("left", "busy", "on GPU", "lease", "waited", "1 min", "handoffs")
-WIDEST = {"name": 14, "user": 9, "held by": 10, "waiting": 10, "GPU": 7}
+WIDEST = {"name": 14, "user": 9, "GPU": 7}
+# Where the terminal is too narrow these are cut, the widest first, so that no figure ever is.
+GIVES = ("name", "user", "job")
 
 
 def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in titles:
-        justify: Any = "right" if title in NUMBERS else "left"
-        width = WIDEST.get(title)
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", max_width=width)
+        table.add_column(
+            Text(title, no_wrap=True),
+            justify="right" if title in NUMBERS else "left",
+            no_wrap=title not in GIVES,
+            overflow="ellipsis",
+            max_width=WIDEST.get(title),
+        )
     return table
+
+
+def _cells(*texts: Text) -> list[Text]:
+    """A row of which each cell is one line."""
+    for text in texts:
+        text.no_wrap = True
+    return list(texts)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from leased.base.errors import Refused
 from leased.cli import ctl
@@ -111,6 +112,11 @@ def test_the_report_fits_a_mail() -> None:
     text = as_text(make(rows, "user", Asked()))
     assert max(map(len, text.splitlines())) <= 80
     assert "a-user-with-a-very-lo~" in text
+    years = [*rows, row(5, 0, 3e7, "用户" * 50, lease=2.5e7)]  # characters of two columns each
+    wide = as_text(make(years, "user", Asked())).splitlines()[3]
+    assert cell_len(wide) <= 80
+    assert wide.split()[-6:] == ["1", "25000000", "0.00", "0.00", "-", "30000000"]
+    assert cell_len(wide.partition("~")[0]) == 21
     lines = as_text(make(ROWS, "user", Asked())).splitlines()
     assert lines[0].startswith("GPU hours of 3 jobs on 2 shared GPUs, 1970-01-01 ")
     assert [line.split() for line in lines[2:6]] == [

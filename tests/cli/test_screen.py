@@ -11,11 +11,12 @@ from leased.api.answers import Status
 from leased.base.errors import NoAnswer
 from leased.base.words import size
 from leased.cli import show, top
+from leased.cli.names import Names
 from leased.cli.rates import Rates
-from leased.cli.screen import View, amounts, bar, duration, queue
+from leased.cli.screen import View, amounts, bar, duration, queue, ranges
 from leased.cli.top_state import Order, TopState
 from tests.cli.fake_status import GIB, WHY, status
-from tests.cli.names import names
+from tests.cli.names import names, squeue
 
 WIDTH, HEIGHT = 80, 24
 
@@ -85,6 +86,50 @@ def test_faults_stand_before_the_rest() -> None:
     answer = status()
     answer["store_fault"] = "usage cannot be written: disk full"
     assert str(show.notes(answer)[0]) == "usage cannot be written: disk full"
+
+
+def odd(jobs: int = 8, gpus: int = 4) -> Status:
+    """GPUs that are drained, about to be, and faulty; jobs of long numbers, one suspended, one on
+    all GPUs."""
+    answer = status(jobs, gpus)
+    for device, mode in zip(answer["devices"], ("drained", "draining", "faulty"), strict=False):
+        device["mode"], device["why"] = mode, "by root: " + "why " * 50
+    answer["devices"][-1]["name"] = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+    answer["devices"][-1]["usable_bytes"] = 0
+    for tenant in answer["tenants"]:
+        tenant["job"] = f"{4294967000 + tenant['job_id']}_{tenant['job_id']}"
+        tenant["uid"] = 4294967293
+    answer["tenants"][0]["stopped"] = True
+    used = answer["tenants"][1]["gpus"]
+    used |= {device["uuid"]: used["GPU-1"] for device in answer["devices"]}
+    return answer
+
+
+def long_names(answer: Status) -> Names:
+    jobs = {tenant["job_id"]: "n" * 200 for tenant in answer["tenants"]}
+    return Names(lambda _: squeue([]), users={4294967293: "u" * 200}, jobs=jobs)
+
+
+@pytest.mark.parametrize(("jobs", "gpus"), [(8, 4), (256, 16)])
+@pytest.mark.parametrize("live", [True, False])
+def test_names_are_cut_and_figures_are_not(jobs: int, gpus: int, live: bool) -> None:
+    answer = odd(jobs, gpus)
+    seen = View(long_names(answer), view((0.0, answer)).rates if live else None)
+    shown = lines(top.frame(answer, seen, HEIGHT, "") if live else show.status(answer, seen))
+    assert max(map(len, shown)) <= WIDTH
+    heads = [at for at, line in enumerate(shown) if line.startswith(("GPU name", "job  "))]
+    titles = " ".join(shown[at] for at in heads)
+    for title in ("GPU", "mode", "left", "busy", "state", "memory", "on GPU", "lease", "waited"):
+        assert title in titles
+    rows = {line.split()[0]: line for line in shown[heads[0] + 1 : heads[0] + 1 + gpus]}
+    assert list(rows) == [str(index) for index in range(gpus)]
+    assert [rows[str(n)].split()[2] for n in range(3)] == ["drained", "draining", "faulty"]
+    assert (" +7 " in rows["0"]) == (jobs == 256)
+    assert "180 GiB/0" in rows[str(gpus - 1)]
+    first, second = (line for line in shown[heads[1] + 1 :][:2])
+    assert "stopped swap" in first
+    assert "24.0 GiB 40.0 s  0.0 s" in first
+    assert f" 0-{gpus - 1} " in second
 
 
 # -- top ---------------------------------------------------------------------------------
@@ -158,7 +203,7 @@ def test_amounts_and_times_are_short() -> None:
     assert [bar(part) for part in (-1, 0, 0.5, 2)] == ["░░░░░░", "░░░░░░", "███░░░", "██████"]
     assert amounts(180 * GIB, 138 * GIB) == "180/138 GiB"
     assert amounts(GIB // 2, 8 * GIB) == "0.5/8.0 GiB"
-    assert amounts(0, 0) == "0/0 B"
+    assert amounts(0, 0) == "0 B/0"
     assert [duration(each) for each in (None, 0.0, 99.9, 100, 600, 6000, 1e6)] == [
         *("-", "0.0 s", "99.9 s", "100 s", "10 min", "2 h", "278 h")
     ]
@@ -168,6 +213,9 @@ def test_amounts_and_times_are_short() -> None:
         "1_3,2",
         "1 +2",
     ]
+    assert queue(["8000100_12", "8000100_13", "3"]) == "800010… +2"
+    assert queue(["8000100_12", "8000100_13"]) == "800010… +1"
+    assert [ranges(each) for each in ([], [3], [0, 1, 2, 5, 7, 8])] == ["", "3", "0-2,5,7-8"]
     assert size(0) == "0 B"
 
 
