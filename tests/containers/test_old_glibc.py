@@ -21,8 +21,18 @@ JOB = ROOT / "tests" / "support" / "plain_job.py"
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image() -> Path:
+    """Its root file system."""
+    if not OLD.is_dir():
+        pytest.skip(f"there is no {OLD}; `make test-containers` makes it")
+    namespaces.required()
+    return OLD
+
+
+@pytest.fixture(scope="module")
+def driver(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The emulated GPU's driver library, for that glibc."""
+    assert image.is_dir()  # what does not exist needs no driver, whose compiler may lack something
     made = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
     options = ("-std=gnu11", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-shared", "-fPIC")
     places = ("-I", ROOT / "shim", "-I", EMUGPU, "-I", cuda_include())
@@ -36,11 +46,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_jobs_take_turns_in_an_older_image(
-    made_jobs: Jobs, driver: Path, emulated_gpu: EmulatedGpu
+    image: Path, driver: Path, made_jobs: Jobs, emulated_gpu: EmulatedGpu
 ) -> None:
-    if not OLD.is_dir():
-        pytest.skip(f"there is no {OLD}; `make test-containers` makes it")
-    namespaces.required()
     env = {
         "PATH": "/usr/bin",
         "EMUGPU_DIR": "/opt/gpu",
@@ -60,7 +67,7 @@ def test_two_jobs_take_turns_in_an_older_image(
     for job in (1, 2):
         made_jobs.add(job, "tq:100ms,lock:on")
         words = ["python3", "/opt/job.py", "/opt/kernels.ptx", "32", "300", "0", "/tmp/steps"]
-        start = namespaces.command(OLD, words, mounts=mounts, env=env)
+        start = namespaces.command(image, words, mounts=mounts, env=env)
         started.append(made_jobs.start(job, start))
     for process in started:
         assert output(process) == "right on 1 GPUs\n"

@@ -1,8 +1,8 @@
 """`make demo`: share one GPU between real Slurm jobs, in every mode, and show what it costs.
 
 Starts a private Slurm and gpu-leased under build/demo, submits the jobs of
-`scenarios.py` with sbatch, prints tables and writes build/demo/result.json, what gpu-leased has
-recorded to build/demo/record, and a picture of that.
+`scenarios.py` with sbatch, prints what they took, a screen of it in all, and writes
+build/demo/result.json, what gpu-leased has recorded to build/demo/record, and a picture of that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import shlex
 import shutil
@@ -26,10 +27,22 @@ from leased import policy
 from leased.cli import plot_draw
 from leased.sim import record_files, spans
 from tests.demo import gpus, table
-from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
-from tests.slurm.cluster import PrivateSlurm
+from tests.demo.scenarios import (
+    BESIDE,
+    JOBS,
+    PLAN,
+    Beside,
+    Mode,
+    Workload,
+    batch,
+    heavy,
+    light,
+    modes,
+    service,
+)
+from tests.slurm.cluster import ASK_S, FINISHED, PrivateSlurm
 from tests.slurm.leased import Leased
-from tests.slurm.processes import StartError
+from tests.slurm.processes import StartError, wait_until
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +51,7 @@ OUT = ROOT / "build" / "demo"
 RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
 NEXT = """
 What to try next:
-  make demo ARGS="--policy fair"    the same jobs under another policy (docs/daemon.md)
+  make demo ARGS="--policy fair"    the same jobs under another policy
   docs/user.md                      how your own jobs share a GPU
   docs/admin.md                     how to install it on a cluster
 """
@@ -47,17 +60,19 @@ JOB_LIMIT_S = 600  # a job takes a minute at most where nothing else runs
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the demo's parts are, in seconds: phases of heavy jobs, light jobs, the quantum."""
+    """How long the demo's parts are, in seconds: phases of heavy jobs, light jobs, the quantum,
+    how long a service serves."""
 
     phase_s: float
     steps: int
     light_s: float
     kernel_s: float
     quantum_s: float
+    serves_s: float
 
 
-FULL = Pace(phase_s=1.5, steps=5, light_s=5.0, kernel_s=0.004, quantum_s=3.0)
-QUICK = Pace(phase_s=0.5, steps=1, light_s=0.5, kernel_s=0.004, quantum_s=1.0)
+FULL = Pace(phase_s=1.5, steps=5, light_s=5.0, kernel_s=0.004, quantum_s=3.0, serves_s=6.0)
+QUICK = Pace(phase_s=0.5, steps=1, light_s=0.5, kernel_s=0.004, quantum_s=1.0, serves_s=1.0)
 
 
 class Demo:
@@ -70,7 +85,12 @@ class Demo:
         self.console = console
         self.modes = modes(pace.quantum_s)
         self.runs: list[dict[str, Any]] = []
-        self.job_ids: list[int] = []
+        self.services: list[dict[str, Any]] = []
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs of result.json so far, in the order of their ends."""
+        return [job for run in (*self.runs, *self.services) for job in run["jobs"]]
 
     def submit(self, name: str, share: str | None, arguments: list[str]) -> tuple[int, Path]:
         """sbatch one job; returns its id and the file where it will write its report."""
@@ -110,6 +130,16 @@ class Demo:
                 f"Run the demo again when the machine is idle; logs are in {OUT.relative_to(ROOT)}/"
             ) from fault
 
+    def wait_for_steps(self, job_id: int, report: Path) -> None:
+        """Until the job has said that some of its steps are done, or has ended."""
+        log = report.with_suffix(".log")
+
+        def works() -> bool:
+            said = log.read_text() if log.exists() else ""
+            return "step" in said or self.cluster.job(job_id)["JobState"] in FINISHED
+
+        wait_until(f"job {job_id} to work", works, timeout=JOB_LIMIT_S, step=ASK_S)
+
     def read_report(self, job_id: int, report: Path) -> dict[str, Any]:
         """A job's own report; without one (it died early) a report of nothing."""
         if not report.exists():
@@ -134,21 +164,46 @@ class Demo:
                 self.wait(job_id)
         reports = [self.read_report(job_id, report) for job_id, report in submitted]
         jobs = [
-            self.job_result(job_id, mode, report)
+            self.job_result(job_id, mode.share, report)
             for (job_id, _), report in zip(submitted, reports, strict=True)
         ]
         makespan = makespan_of(mode, reports) or time.monotonic() - began
         self.runs.append(
             {"name": workload.name, "mode": mode.name, "makespan_s": makespan, "jobs": jobs}
         )
-        self.job_ids += [job_id for job_id, _ in submitted]
-        self.console.print(f"  {workload.name:6} {mode.label:16} {makespan:6.1f} s")
+        alone = next(run["makespan_s"] for run in self.runs if run["name"] == workload.name)
+        table.print_time(mode, makespan, makespan / alone, self.console)
 
-    def job_result(self, job_id: int, mode: Mode, report: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, serves: Workload, works: Workload, way: Beside) -> None:
+        """A service, beside a batch job that begins before it and ends after it."""
+        ends = OUT / f"{way.name}.end"
+        submitted = []
+        with self.console.status(f"a service, {way.label}"):
+            if way.batch is not None:
+                arguments = [*works.arguments(), "--until", str(ends)]
+                submitted.append(self.submit(f"batch-{way.name}", way.batch, arguments))
+                self.wait_for_steps(*submitted[0])
+            named = self.submit(f"service-{way.name}", way.service, serves.arguments())
+            submitted.insert(0, named)
+            self.wait(named[0])
+            ends.touch()
+            for job_id, _ in submitted[1:]:
+                self.wait(job_id)
+        reports = [self.read_report(job_id, report) for job_id, report in submitted]
+        figures = {key: reports[0].get(key, math.nan) for key in ("step_p50_ms", "step_p99_ms")}
+        figures["batch_steps_s"] = reports[1].get("steps_s", math.nan) if reports[1:] else 0.0
+        jobs = [
+            self.job_result(job_id, way.service, report)
+            for (job_id, _), report in zip(submitted, reports, strict=True)
+        ]
+        self.services.append({"mode": way.name, **figures, "jobs": jobs})
+        table.print_service(way, figures, self.console)
+
+    def job_result(self, job_id: int, share: str | None, report: dict[str, Any]) -> dict[str, Any]:
         """One job of result.json: Slurm's view, its usage in the accounting, its own checks."""
-        row = self.cluster.accounting(job_id, usage=mode.share is not None)
+        row = self.cluster.accounting(job_id, usage=share is not None)
         used = {"lease_s": 0.0, "wait_s": 0.0, "handoffs": 0, "moved_bytes": 0}
-        if mode.share is None:
+        if share is None:
             # A whole GPU for itself: it held it from start to end.
             used["lease_s"] = report.get("finished_at", 0.0) - report.get("started_at", 0.0)
         for device in row.usage.get("gpus", {}).values():
@@ -203,11 +258,10 @@ def started(
         cluster = stack.enter_context(slurm)
         stack.callback(keep_record, work)
         settings = f'record = "{work / RECORD}"\n' + (gpu.device_config or "[device]\n")
-        settings += f'policy = "{policy_name}"\n'
+        settings += f'policy = "{policy_name}"\n[classes]\nmay_online = ["all"]\n'
         stack.enter_context(Leased(work / "leased", work / "run", slurm.env, extra=settings))
         console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
         yield cluster, gpu
-        console.print("stopping everything ...")
 
 
 def keep_record(work: Path) -> None:
@@ -244,42 +298,49 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = parse_arguments()
-    # Tables need this much; a narrower terminal wraps them, which is better than cutting.
-    console = Console(highlight=False)
-    console.width = max(console.width, 108)
+    # A narrower terminal wraps lines, which is better than cutting them. ":on:" is no picture.
+    console = Console(highlight=False, emoji=False)
+    console.width = max(console.width, table.WIDTH)
     pace = QUICK if options.quick else FULL
     with started(options.gpu, console, options.policy) as (cluster, gpu):
         if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):  # set-up alone makes less
-            console.print(
-                f"[yellow]Other programs keep this machine busy[/] ({load_words()}): the "
-                "times below are longer than on an idle machine, and may differ by row"
-            )
+            console.print(f"[yellow]Other programs slow down this machine[/] ({load_words()})")
         demo = Demo(cluster, gpu, pace, console)
-        total, per_byte = demo.calibrate()
-        workloads = {
-            "heavy": heavy(total, per_byte, pace.phase_s, pace.steps),
-            "light": light(total, per_byte, pace.kernel_s, pace.light_s),
-        }
-        for name, rows in PLAN.items():
-            for row in rows:
-                demo.run(workloads[name], demo.modes[row])
-        lines = cluster.sacct_lines(demo.job_ids)
+        run_all(demo)
+        lines = cluster.sacct_lines([job["job_id"] for job in demo.jobs])
         result = {
             "gpu": gpu.describe(),
             "policy": options.policy,
             "scenarios": demo.runs,
+            "service": demo.services,
             "sacct": lines,
         }
     (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    console.print()
-    table.print_results(result, demo.modes, console)
-    console.print()
     turns = [job["job_id"] for run in demo.runs if is_drawn(run) for job in run["jobs"]]
     table.print_accounting(lines, turns[0], console)
-    console.print(f"\nAll of this for programs: {(OUT / 'result.json').relative_to(ROOT)}")
+    table.print_checks(demo.jobs, console)
+    console.print(f"All of this for programs: {(OUT / 'result.json').relative_to(ROOT)}")
     say_picture(turns, console)
     console.print(NEXT, markup=False)
-    return 0 if all(job["checksum_ok"] for run in demo.runs for job in run["jobs"]) else 1
+    return 0 if all(job["checksum_ok"] for job in demo.jobs) else 1
+
+
+def run_all(demo: Demo) -> None:
+    """Everything that the demo shows, each as it is done."""
+    total, per_byte = demo.calibrate()
+    pace, gpu = demo.pace, demo.gpu.describe()
+    workloads = {
+        "heavy": heavy(total, per_byte, pace.phase_s, pace.steps),
+        "light": light(total, per_byte, pace.kernel_s, pace.light_s),
+    }
+    table.print_times(gpu, demo.console)
+    for name, rows in PLAN.items():
+        table.print_workload(name, demo.console)
+        for row in rows:
+            demo.run(workloads[name], demo.modes[row])
+    table.print_services(gpu, demo.console)
+    for way in BESIDE:
+        demo.serve(service(total, per_byte, pace.serves_s), batch(total, per_byte), way)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Run by Slurm, several at once. It knows nothing of sharing: it uses the driver
 as any program does (NVIDIA's cuda-bindings), on a real GPU or the emulated one.
 A *step* launches `sweeps` times the kernel `add` over `pieces` pieces of the
-buffer, waits for the GPU, then computes on the CPU for `cpu_ms` of CPU time.
+buffer, waits for the GPU, then computes on the CPU for `cpu_ms` of CPU time. A service
+has `every_ms`: its steps are requests, one each so many milliseconds.
 Every word has a value that can be computed without the GPU; after each step a
 checksum of one piece is taken on the GPU, at the end of all, and compared.
 """
@@ -151,23 +152,52 @@ def compute_on_cpu(seconds: float) -> None:
         hashlib.sha256(HASH_CHUNK).digest()
 
 
-def run(gpu: Gpu, options: argparse.Namespace) -> list[Check]:
+@dataclass
+class Steps:
+    """When each step began, and how long its work on the GPU took, in seconds; and checksums."""
+
+    began: list[float] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def begin(self, every_s: float) -> None:
+        """Now, or so many seconds after the step before began."""
+        if self.began and every_s:
+            time.sleep(max(0.0, self.began[-1] + every_s - time.monotonic()))
+        self.began.append(time.monotonic())
+
+    def on_gpu(self) -> None:
+        """The step's work on the GPU is over."""
+        self.took.append(time.monotonic() - self.began[-1])
+
+    def figures(self) -> dict[str, float]:
+        """Milliseconds that half of the steps, and that 99 of 100, took at most; steps a second."""
+        ordered = sorted(self.took)
+        p50, p99 = (1000 * ordered[round(part * (len(ordered) - 1))] for part in (0.5, 0.99))
+        seconds = self.began[-1] + self.took[-1] - self.began[0]
+        return {"step_p50_ms": p50, "step_p99_ms": p99, "steps_s": len(ordered) / seconds}
+
+
+def run(gpu: Gpu, options: argparse.Namespace) -> Steps:
     """All steps, with a checksum of one piece after each 1/8 of them and of all at the end."""
-    checks: list[Check] = []
+    steps = Steps()
     every = max(1, options.steps // 8)
     width = options.pieces or len(gpu.pieces)
     for step in itertools.count():
         if step >= options.steps and (options.until is None or options.until.exists()):
             break
+        steps.begin(options.every_ms / 1000)
         for _ in range(options.sweeps):
             for offset in range(width):
                 gpu.add(gpu.pieces[(step * width + offset) % len(gpu.pieces)], 3, options.rounds)
         call(driver.cuCtxSynchronize)
+        steps.on_gpu()
         compute_on_cpu(options.cpu_ms / 1000)
         if step % every == every - 1:
-            checks.append(gpu.checksum(gpu.pieces[step % len(gpu.pieces)]))
+            steps.checks.append(gpu.checksum(gpu.pieces[step % len(gpu.pieces)]))
             print(f"step {step + 1}/{options.steps}", flush=True)
-    return checks + [gpu.checksum(piece) for piece in gpu.pieces]
+    steps.checks += [gpu.checksum(piece) for piece in gpu.pieces]
+    return steps
 
 
 def calibrate(gpu: Gpu) -> float:
@@ -192,6 +222,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--pieces", type=int, default=0, help="pieces in a step, 0 for all")
     parser.add_argument("--rounds", type=int, default=1, help="arithmetic intensity of a kernel")
     parser.add_argument("--cpu-ms", type=float, default=0.0, help="CPU time after each step")
+    parser.add_argument("--every-ms", type=float, default=0.0, help="a step each so often")
     parser.add_argument("--calibrate", action="store_true", help="only measure one round")
     parser.add_argument("--result", type=Path, required=True, help="where to write the JSON")
     return parser.parse_args()
@@ -207,7 +238,9 @@ def main() -> int:
         report["round_s"] = calibrate(gpu)
         checks = [gpu.checksum(piece) for piece in gpu.pieces]
     else:
-        checks = run(gpu, options)
+        steps = run(gpu, options)
+        report |= steps.figures()
+        checks = steps.checks
     report["finished_at"] = time.time()
     # The CPU's side of the check comes after the clock has stopped.
     right = sum(check.ok() for check in checks)

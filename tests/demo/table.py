@@ -1,41 +1,29 @@
-"""The demo's result as a person reads it: the form of nvshare's Table 2, and who held the GPU."""
+"""The demo's result as a person reads it, in a screen of 80 columns: how long two jobs took in each
+mode (as nvshare's Table 2), how long a service waits, and what Slurm's accounting says."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from leased.slurm.usage_record import MARK, json_of
-from tests.demo.scenarios import PLAN, Mode
+from tests.demo.scenarios import Beside, Mode
 
-LEGEND = """\
-sequential    one job after the other, each with the whole GPU, as without sharing
-lock:off      both at once, and nothing keeps them from pushing each other's memory out
-tq:N          by turns of N seconds (lock:on: always by turns)
-lock:auto     gpu-lease's default: side by side while their memory fits together, else by turns
-Ratios below 1 are faster than one job after the other.
-"""
-ROWS = ["sequential", "lock_off", "tq", "lock_on", "auto"]
-
-
-def _makespans(result: dict[str, Any]) -> dict[tuple[str, str], float]:
-    return {(run["name"], run["mode"]): run["makespan_s"] for run in result["scenarios"]}
+WIDTH = 80
+WORKLOADS = {
+    "heavy": "heavy: two jobs, each has 0.95 of the memory, as trainings do",
+    "light": "light: two jobs, each has 0.40 of the memory, as inference does",
+}
+# The most telling of those that share; the others are in result.json.
+ACCOUNTED = ("heavy-tq-", "heavy-auto-", "service-classes", "batch-classes")
 
 
-def _cell(times: dict[tuple[str, str], float], name: str, mode: str) -> str:
-    if (name, mode) not in times:
-        return "-"
-    seconds, base = times[name, mode], times.get((name, "sequential"))
-    return f"{seconds:.1f} s" + (f"  ({seconds / base:.2f})" if base else "")
-
-
-def _kind(result: dict[str, Any]) -> str:
-    return "EMULATED GPU" if result["gpu"]["kind"] == "emulated" else "NVIDIA GPU"
+def _kind(gpu: Mapping[str, Any]) -> str:
+    return "EMULATED GPU" if gpu["kind"] == "emulated" else "NVIDIA GPU"
 
 
 def gpu_words(gpu: dict[str, Any]) -> str:
@@ -44,54 +32,62 @@ def gpu_words(gpu: dict[str, Any]) -> str:
     return f"{gpu['name']}, {gpu['memory_bytes'] / (1 << 20):.0f} MiB [{kind}]"
 
 
-def print_results(result: dict[str, Any], modes: dict[str, Mode], console: Console) -> None:
-    """Both tables: completion time of two jobs by mode, and each job's lease."""
-    times = _makespans(result)
-    title = f"How long two jobs took on one GPU [{_kind(result)}]"
-    table = Table(title=title, title_justify="left")
-    table.add_column("mode")
-    for name, words in (("heavy", "heavy: 2 x 0.95"), ("light", "light: 2 x 0.40")):
-        table.add_column(f"{words} of the memory\nseconds (ratio to sequential)", justify="right")
-        assert name in PLAN
-    for mode in ROWS:
-        table.add_row(modes[mode].label, *(_cell(times, name, mode) for name in PLAN))
-    console.print(table)
-    console.print(LEGEND, markup=False)
-    console.print(_jobs_table(result, modes))
+def _line(console: Console, text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
 
 
-def _jobs_table(result: dict[str, Any], modes: dict[str, Mode]) -> Table:
-    table = Table(title=f"Who held the GPU, for how long [{_kind(result)}]", title_justify="left")
-    for column in ("job", "scenario", "mode", "state"):
-        table.add_column(column)
-    for column in ("held", "waited", "handoffs", "memory moved"):
-        table.add_column(column, justify="right")
-    table.add_column("result")
-    for run in result["scenarios"]:
-        for job in run["jobs"]:
-            table.add_row(
-                *(str(job["job_id"]), run["name"], modes[run["mode"]].label, job["state"]),
-                *(f"{job['lease_s']:.1f} s", f"{job['wait_s']:.1f} s", str(job["handoffs"])),
-                f"{job['moved_bytes'] / (1 << 20):.0f} MiB",
-                "right" if job["checksum_ok"] else "WRONG",
-            )
-    return table
+def print_times(gpu: Mapping[str, Any], console: Console) -> None:
+    """The title of `print_time`'s lines."""
+    _line(console, f"\nTwo jobs on one GPU [{_kind(gpu)}]: seconds, and part of sequential")
+
+
+def print_workload(name: str, console: Console) -> None:
+    """What the next lines are about."""
+    _line(console, WORKLOADS[name])
+
+
+def print_time(mode: Mode, seconds: float, part: float, console: Console) -> None:
+    """How long both jobs took in one mode; part: of what they take one after the other."""
+    _line(console, f"  {mode.label:15} {mode.words:42} {seconds:6.1f} s  ({part:.2f})")
+
+
+def print_services(gpu: Mapping[str, Any], console: Console) -> None:
+    """The title of `print_service`'s lines."""
+    _line(
+        console, f"\nA service of 3 ms each 20 ms, beside a job that always has work [{_kind(gpu)}]"
+    )
+
+
+def print_service(way: Beside, figures: Mapping[str, float], console: Console) -> None:
+    """How long requests took, and what the batch job got."""
+    times = f"p50 {figures['step_p50_ms']:5.1f}  p99 {figures['step_p99_ms']:5.1f} ms"
+    batch = f"  batch {figures['batch_steps_s']:3.0f}/s" if way.batch else ""
+    _line(console, f"  {way.label:15} {way.words:26} {times}{batch}")
 
 
 def print_accounting(lines: Sequence[str], example: int, console: Console) -> None:
-    """What sacct says of each job to people, and of one of them to programs. lines: sacct's, whose
+    """What sacct says of some jobs to people, and of one of them to programs. lines: sacct's, whose
     columns SACCT_FIELDS names, with a header; the last column has no end."""
-    table = Table(title="What Slurm's accounting says of each job", title_justify="left")
-    for column in ("job", "name", "state", "SystemComment, the part for people"):
-        table.add_column(column)
-    records = {}
+    _line(console, "\nWhat sacct says to people of jobs that shared (of all: in result.json)")
+    record: dict[str, Any] = {}
     for line in lines[1:]:
         job, name, state, _, _, comment = line.split("|", 5)
-        records[job] = json_of(comment)
         words = comment.partition(" {")[0].removeprefix(MARK)
-        table.add_row(job, name, state, words or "(it had the whole GPU)")
-    console.print(table)
-    console.print(f"\nThe part for programs is JSON behind these words. That of job {example}:")
-    text = json.dumps(records[str(example)], separators=(", ", ": "))
-    folded = textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+        if name.startswith(ACCOUNTED):
+            _line(console, f"  {job:>3} {name:16} {words if state == 'COMPLETED' else state}")
+        if job == str(example):
+            record = json_of(comment)
+    _line(console, f"and to programs, of job {example} (it has such figures of each step too):")
+    steps = {"steps": dict.fromkeys(record.pop("steps", {}), "...")}
+    text = json.dumps(record | steps, separators=(", ", ":"))
+    folded = textwrap.fill(text, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     console.print(folded, markup=False)
+
+
+def print_checks(jobs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Whether each job computed what it should."""
+    wrong = [str(job["job_id"]) for job in jobs if not job["checksum_ok"]]
+    if wrong:
+        console.print(f"[red]WRONG[/] results: of the jobs {', '.join(wrong)}")
+    else:
+        _line(console, f"All {len(jobs)} jobs computed what they should.")

@@ -24,10 +24,13 @@ def test_quick_demo_writes_its_result() -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("EMULATED") >= 2, "every table says so"
-    assert max(map(len, done.stdout.splitlines())) <= 108
-    assert done.stdout.count('"time_s"') <= 2, "the JSON of one job, and of its step"
-    assert done.stdout.count(" s, waited ") == 12, "what each has had, in words"
+    shown = done.stdout.splitlines()
+    assert len(shown) <= 48, "a screen"
+    assert max(map(len, shown)) <= 80
+    assert done.stdout.count("EMULATED GPU]") >= 2, "every table says so"
+    assert "lock:on, tq:1   always" in done.stdout
+    assert done.stdout.count('"lease_s"') == 1, "the JSON of one job, without its steps"
+    assert done.stdout.count(" s, waited ") == 6, "what those have had that shared, in words"
     assert "What to try next:" in done.stdout
     drawn = re.search(r"drawn: (\S+)", done.stdout)
     assert drawn is not None
@@ -36,17 +39,24 @@ def test_quick_demo_writes_its_result() -> None:
     assert result["gpu"]["kind"] == "emulated"
     ran = {name: [r["mode"] for r in result["scenarios"] if r["name"] == name] for name in PLAN}
     assert ran == PLAN
-    for run in result["scenarios"]:
-        assert run["makespan_s"] > 0
-        assert len(run["jobs"]) == 2
+    for served in result["service"]:
+        assert 0 < served["step_p50_ms"] <= served["step_p99_ms"]
+    served = {one["mode"]: (len(one["jobs"]), one["batch_steps_s"]) for one in result["service"]}
+    assert served["alone"] == (1, 0.0)
+    assert all(jobs == 2 and did > 0 for jobs, did in (served["lock_off"], served["classes"]))
+    for run in [*result["scenarios"], *result["service"]]:
+        assert run.get("makespan_s", 1) > 0
+        assert len(run["jobs"]) == 2 or run["mode"] == "alone"
         for job in run["jobs"]:
             assert set(job) == JOB_KEYS | {"checksum_ok"}
             assert (job["state"], job["exit_code"]) == ("COMPLETED", "0:0")
             assert job["checksum_ok"]
             assert job["lease_s"] > 0
+    classes = [line for line in result["sacct"] if '"class":"online"' in line]
+    assert len(classes) == 1
     heavy = {run["mode"]: run["jobs"] for run in result["scenarios"] if run["name"] == "heavy"}
     assert all(job["moved_bytes"] > 0 for job in heavy["tq"]), "memory was paged out and back"
-    assert sum("gpu-lease: GPU 0: " in line for line in result["sacct"]) == 12
+    assert sum("gpu-lease: GPU 0: " in line for line in result["sacct"]) == 16
     numbers = [job["job_id"] for job in heavy["tq"]]
     with (ROOT / "build" / "demo" / "record").open("rb") as record:
         picture = spans.picture(history.of(record, []), numbers)

@@ -21,6 +21,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import PRELOAD, Leased
 from tests.slurm.processes import Daemon, wait_until
 from tests.slurm.site import Site
+from tests.support.machine import own_mounts_required
 from tests.support.work_dir import work_dir
 
 FETCHED = "/run/slurm/conf"
@@ -66,6 +67,7 @@ class LeasedOnNode(Leased):
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
+    own_mounts_required()
     work = work_dir()
     work.chmod(0o755)
     try:

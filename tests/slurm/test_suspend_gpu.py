@@ -24,6 +24,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
 from tests.slurm.turns import Job
+from tests.support.machine import user_namespaces_required
 from tests.support.programs import CHECK, SET_UP
 from tests.support.work_dir import work_dir
 
@@ -186,6 +187,8 @@ def test_a_suspended_container_frees_its_gpu_within_the_grace(
     site: Site, kind: str, ranks: int
 ) -> None:
     """In its namespaces slurmstepd is shown as process 0, or as another user's."""
+    if kind.startswith("users"):
+        user_namespaces_required()
     job = site.submit(f"{kind}-{ranks}", "swap", ranks, container=CONTAINERS[kind])
     job.gets_on()
     site.suspend_until_it_frees(job)

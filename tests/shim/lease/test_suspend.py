@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.machine import user_namespaces_required
+
 PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/suspend_cases"
 
 
@@ -26,5 +28,7 @@ PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/su
 )
 def test_a_program_is_stopped_as_often_as_without_it(case: str) -> None:
     """Once by each signal, and by none of slurmstepd's, of which the daemon is told."""
+    if case.startswith("users"):
+        user_namespaces_required()
     done = subprocess.run([str(PROGRAM), case], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

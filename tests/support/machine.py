@@ -1,0 +1,32 @@
+"""What a machine may lack, without which a test has nothing to show: it is skipped, and says what.
+
+A plain chroot has no mounts of its own for a process, as its root is no mount point, and no user
+namespaces, which the kernel refuses in one.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+
+import pytest
+
+
+def own_mounts_required() -> None:
+    """Skip the test where no process may have mounts of its own."""
+    if why := _refused("--mount"):
+        pytest.skip(f"no process may have mounts of its own here, as in a plain chroot: {why}")
+
+
+def user_namespaces_required() -> None:
+    """Skip the test where there are no user namespaces."""
+    if why := _refused("--user", "--map-root-user"):
+        pytest.skip(f"there are no user namespaces here, as in a plain chroot: {why}")
+
+
+@functools.cache
+def _refused(*namespaces: str) -> str:
+    """Why they cannot be had; "": they can."""
+    words = ["unshare", *namespaces, "true"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    return " ".join(done.stderr.split()) if done.returncode else ""
