@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from leased.api.client import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
@@ -119,6 +121,7 @@ def test_data_survives_being_paged_out(tenant: Start, tmp_path: Path) -> None:
         assert json.loads((tmp_path / f"{n}").read_text())["checksum_ok"]
 
 
+@pytest.mark.usefixtures("uncontrolled")  # else its work is stopped, and the capture goes on
 def test_a_capture_survives_a_revoke(tenant: Start, leased: Leased) -> None:
     code = (
         SET_UP
