@@ -43,6 +43,7 @@ OLDEST_AS(fcntl64, fcntl, OLDEST_GLIBC)
 /* 2.38: binary numbers of C23, which we read none of */
 OLDEST_AS(__isoc23_strtoull, strtoull, OLDEST_GLIBC)
 OLDEST_AS(__isoc23_sscanf, __isoc99_sscanf, OLDEST_SSCANF)
+OLDEST_AS(__isoc23_fscanf, __isoc99_fscanf, OLDEST_SSCANF)
 #endif
 
 #endif

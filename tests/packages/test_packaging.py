@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
 import subprocess
@@ -41,10 +42,13 @@ CALLED = {
 }
 
 
-def installed() -> list[str]:
+MESON = str(Path(sys.executable).parent / "meson")
+
+
+def installed(build: str | Path = "build/meson") -> list[str]:
     """Where meson puts files and directories, without the first slash."""
     said = subprocess.run(
-        [str(Path(sys.executable).parent / "meson"), "introspect", "--installed", "build/meson"],
+        [MESON, "introspect", "--installed", build],
         cwd=ROOT,
         check=True,
         capture_output=True,
@@ -98,6 +102,24 @@ def test_every_installed_file_is_in_one_package(patterns: Patterns) -> None:
     assert len(places) > 30
     found = {place: owners(place, patterns) for place in places}
     assert {place: packages for place, packages in found.items() if len(packages) != 1} == {}
+
+
+def test_the_plugin_is_put_where_slurm_looks_on_a_machine_without_dpkg_dev(tmp_path: Path) -> None:
+    """There meson's libdir is lib64, as long as there is one."""
+    [include] = [word for word in options() if word.startswith("-Ddriver_include=")]
+    command = [MESON, "setup", tmp_path, "--libdir=lib64", "-Dtests=false", include]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [ours] = [place for place in installed(tmp_path) if place.endswith("/gpu_share.so")]
+    [slurms] = Path("/usr").glob("lib*/**/select_cons_tres.so")
+    assert Path("/", ours).parent == slurms.parent
+
+
+def options() -> list[str]:
+    """With which build/meson is configured, as they are typed."""
+    said = (ROOT / "build/meson/meson-private/cmd_line.txt").read_text()
+    given = configparser.ConfigParser(interpolation=None)
+    given.read_string(said)
+    return [f"-D{name}={value}" for name, value in given["options"].items()]
 
 
 @pytest.mark.parametrize("patterns", [of_debian, of_rpm])

@@ -108,6 +108,8 @@ def write(folder: Path, gres: str, text: str) -> Path:
     for number in range(4):
         (dev / f"nvidia{number}").touch()
     (folder / "slurm.conf").write_text(
+        # Later releases look for munged before they look at their files.
+        "AuthType=auth/none\n"
         "ClusterName=x\nSlurmctldHost=localhost\nGresTypes=gpu,shard\nSelectType=select/cons_tres\n"
         f"SlurmdSpoolDir={folder}\nNodeName={NODE} NodeHostname={socket.gethostname()} CPUs=2 "
         f"Gres={gres}\n"
