@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import subprocess
 import sys
@@ -108,7 +109,9 @@ def test_the_plugin_is_put_where_slurm_looks_on_a_machine_without_dpkg_dev(tmp_p
     """There meson's libdir is lib64, as long as there is one."""
     [include] = [word for word in options() if word.startswith("-Ddriver_include=")]
     command = [MESON, "setup", tmp_path, "--libdir=lib64", "-Dtests=false", include]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    with_ninja = f"{Path(MESON).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": with_ninja}
+    subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True)
     [ours] = [place for place in installed(tmp_path) if place.endswith("/gpu_share.so")]
     [slurms] = Path("/usr").glob("lib*/**/select_cons_tres.so")
     assert Path("/", ours).parent == slurms.parent
