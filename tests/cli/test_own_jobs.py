@@ -26,6 +26,7 @@ from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
 from tests.slurm.processes import wait_until
+from tests.support.machine import open_checkout_required
 from tests.support.programs import SET_UP, line, output, state, tell
 from tests.support.tenant import register
 
@@ -51,6 +52,7 @@ def tenant_sock(leased: Leased) -> Path:
 
 def asked_by(uid: int, path: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The answer that a process of another user gets, or the error that it is told."""
+    open_checkout_required()
     code = f"""
 import os, json, sys
 sys.path[:0] = {sys.path!r}

@@ -11,6 +11,7 @@ import pytest
 from tests.containers import jobs, namespaces, roots
 from tests.slurm.leased import Leased
 from tests.slurm.site import Site, sharing_site
+from tests.support import machine
 from tests.support.work_dir import work_dir
 
 
@@ -24,7 +25,7 @@ def made_jobs(leased: Leased) -> Iterator[jobs.Jobs]:
 def site() -> Iterator[Site]:
     """A real Slurm whose jobs can have containers of namespaces."""
     namespaces.required()
-    namespaces.users_required()
+    machine.open_checkout_required()
     with sharing_site(gpus=1) as made:
         yield made
 

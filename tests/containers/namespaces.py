@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-
 USERS = ("--user", "--map-root-user")
 PIDS = ("--pid", "--fork", "--mount-proc")
 # $1: the root; then pairs of a path of the host and its place; then "--" and the command.
@@ -69,12 +67,6 @@ def command(
     variables = [f"{name}={value}" for name, value in env.items()]
     start = ["env", "-i", "unshare", "--mount", *namespaces, "sh", "-c", SCRIPT, "sh", str(root)]
     return [*start, *pairs, "--", "/bin/env", *variables, *words]
-
-
-def users_required() -> None:
-    """Skip the test where nobody but root may use the checkout."""
-    if subprocess.run(["test", "-r", str(ROOT / "leased")], check=False, user="nobody").returncode:
-        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
 
 
 def required() -> None:

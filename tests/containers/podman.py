@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.containers import namespaces
 from tests.slurm.leased import Leased
+from tests.support import machine
 
 SHIPPED = ROOT / "packaging" / "containers"
 USER = "gpul-podman"
@@ -110,4 +110,4 @@ def required() -> None:
     """Skip the test where there is no podman, or nobody but root may use the checkout."""
     if shutil.which("podman") is None:
         pytest.skip("there is no podman here; `make test-containers` installs it")
-    namespaces.users_required()
+    machine.open_checkout_required()

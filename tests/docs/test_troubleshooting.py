@@ -33,6 +33,7 @@ from tests.monitors.test_suspended_jobs import UUID, S
 from tests.slurm.leased import PRELOAD
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
+from tests.support.machine import open_checkout_required
 
 WORDS = ROOT / "build" / "meson" / "tests" / "shim" / "lease" / "connection_words"
 GAP = "\N{HORIZONTAL ELLIPSIS}"
@@ -80,6 +81,7 @@ def connection_words(path: Path | str, uid: int = 0, files: str = "64") -> str:
 def of_the_connection(directory: Path) -> list[str]:
     if os.geteuid():
         pytest.skip("needs root, to try to connect as another user")
+    open_checkout_required()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listens:
         listens.bind(str(directory / "open"))
         listens.listen()

@@ -108,7 +108,7 @@ def test_every_installed_file_is_in_one_package(patterns: Patterns) -> None:
 def test_the_plugin_is_put_where_slurm_looks_on_a_machine_without_dpkg_dev(tmp_path: Path) -> None:
     """There meson's libdir is lib64, as long as there is one."""
     [include] = [word for word in options() if word.startswith("-Ddriver_include=")]
-    command = [MESON, "setup", tmp_path, "--libdir=lib64", "-Dtests=false", include]
+    command = [MESON, "setup", str(tmp_path), "--libdir=lib64", "-Dtests=false", include]
     with_ninja = f"{Path(MESON).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": with_ninja}
     subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.slurm.cluster import PLUGIN
-from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
+from tests.support.machine import open_checkout_required
 from tests.support.work_dir import work_dir
 
 NOBODY = "nobody"
@@ -45,8 +43,7 @@ def plugin_dir() -> Iterator[Path]:
 @pytest.fixture(scope="package")
 def cluster(plugin_dir: Path) -> Iterator[Site]:
     """Two nodes of two GPUs each. They are one machine, so the GPUs are the same two."""
-    if subprocess.run(["test", "-r", str(PRELOAD)], check=False, user=NOBODY).returncode:
-        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
+    open_checkout_required()
     plugin = plugin_dir / "gpu_share.so"
     with sharing_site(gpus=2, nodes=2, slurm_conf=CONF, plugin=plugin) as made:
         yield made

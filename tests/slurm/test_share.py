@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.slurm.cluster import Accounting
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
+from tests.support.machine import open_checkout_required
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -291,9 +291,7 @@ def test_usage_is_in_plain_sacct(site: Site) -> None:
 
 
 def test_users_who_are_not_root(site: Site) -> None:
-    may = subprocess.run(["test", "-r", str(PRELOAD)], check=False, user=NOBODY)
-    if may.returncode:
-        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
+    open_checkout_required()
     found = finished(site, gpu_job(site, "user", "--gpu-share=mem:0.5", user=NOBODY))
     report = json.loads((site.work / "user.json").read_text())
     (used,) = found.usage["gpus"].values()

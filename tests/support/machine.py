@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def own_mounts_required() -> None:
@@ -22,6 +25,12 @@ def user_namespaces_required() -> None:
     """Skip the test where there are no user namespaces."""
     if why := _refused("--user", "--map-root-user"):
         pytest.skip(f"there are no user namespaces here, as in a plain chroot: {why}")
+
+
+def open_checkout_required() -> None:
+    """Skip the test where nobody but root may use the checkout."""
+    if subprocess.run(["test", "-r", str(ROOT / "leased")], check=False, user="nobody").returncode:
+        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from tests.conftest import Start
 from tests.emugpu.programs import IMPORTS, TIMEOUT_S, finish, go_on, line
 from tests.shim.memory.test_shared import OPENING, SWAP
 from tests.slurm.leased import Leased
+from tests.support.machine import open_checkout_required
 from tests.support.programs import tell
 
 CODE = IMPORTS + OPENING + "OURS = True\n"
@@ -38,6 +39,7 @@ AS_NOBODY = IMPORTS + "os.setresuid(65534, 65534, 65534)\n" + OPENING + "OURS = 
 
 def test_the_job_counts_and_not_the_user(tenant: Start) -> None:
     """As without the interposer; a job is one user's, so another one is there by its will."""
+    open_checkout_required()
     owner = tenant(1, SWAP, "-c", OWNER)
     handle = line(owner)
     stranger = tenant(2, SWAP, "-c", AS_NOBODY + 'assert error(take()) == "INVALID_VALUE"')
