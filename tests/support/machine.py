@@ -15,10 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def no_own_mounts() -> str:
+    """Why no process may have mounts of its own; "": it may."""
+    why = _refused("--mount")
+    return why and f"no process may have mounts of its own here, as in a plain chroot: {why}"
+
+
 def own_mounts_required() -> None:
     """Skip the test where no process may have mounts of its own."""
-    if why := _refused("--mount"):
-        pytest.skip(f"no process may have mounts of its own here, as in a plain chroot: {why}")
+    if why := no_own_mounts():
+        pytest.skip(why)
 
 
 def user_namespaces_required() -> None:

@@ -15,6 +15,7 @@ from typing import Self
 
 from leased.processes.identity import ancestors
 from tests.slurm.processes import wait_until
+from tests.support import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("systemd-nspawn", "unshare", "nsenter", "setpriv", "systemctl")
@@ -38,6 +39,8 @@ def why_not() -> str:
         return f"{', '.join(missing)} is not installed; run `make setup`"
     if os.geteuid() != 0:
         return "a booted systemd needs root; run as root or with sudo"
+    if why := machine.no_own_mounts():
+        return why
     with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
         done = subprocess.run(
             boot_command(Path(directory), "--probe"),
