@@ -108,7 +108,8 @@ def picture(
 
 
 def _named(history: History) -> str:
-    return "job " + words.jobs(list({run.job: run.name for run in history.runs}.values()))
+    names = list({run.job: run.name for run in history.runs}.values())
+    return ("job " if len(names) == 1 else "jobs ") + words.jobs(names)
 
 
 def _means(job: int | str, run: Run) -> bool:

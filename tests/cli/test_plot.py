@@ -107,7 +107,7 @@ def test_a_png_is_one(drawn: dict[str, Drawn]) -> None:
             "a.txt is not a known kind of picture; name a file that ends with .png, .svg, .pdf",
         ),
         (["-o", "a.svg", "-j", "one"], "-j 'one' is not a list of jobs; write for example -j 7,12"),
-        (["-o", "a.svg", "-j", "9"], "job 9 is not in the record; it has job 1, 2"),
+        (["-o", "a.svg", "-j", "9"], "job 9 is not in the record; it has jobs 1, 2"),
         (["-o", "a.svg", "--since", "noon"], "--since 'noon' is not a time; write 10m"),
     ],
 )

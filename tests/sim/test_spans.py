@@ -97,7 +97,7 @@ def test_jobs_and_a_time_are_chosen() -> None:
 @pytest.mark.parametrize(
     ("jobs", "since", "said"),
     [
-        ([3], None, "job 3 is not in the record; it has job 1, 2"),
+        ([3], None, "job 3 is not in the record; it has jobs 1, 2"),
         ([], 2_000_000.0, "no job of the record was there at that time"),
     ],
 )
