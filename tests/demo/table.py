@@ -62,7 +62,7 @@ def print_service(way: Beside, figures: Mapping[str, float], console: Console) -
     """How long requests took, and what the batch job got."""
     times = f"p50 {figures['step_p50_ms']:5.1f}  p99 {figures['step_p99_ms']:5.1f} ms"
     batch = f"  batch {figures['batch_steps_s']:3.0f}/s" if way.batch else ""
-    _line(console, f"  {way.label:15} {way.words:26} {times}{batch}")
+    _line(console, f"  {way.label:15} {way.words:24} {times}{batch}")
 
 
 def print_accounting(lines: Sequence[str], example: int, console: Console) -> None:
