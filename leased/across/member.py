@@ -1,0 +1,180 @@
+"""A job's part on one node: it follows the coordinator's orders and promises to keep its GPUs.
+
+A promise is a vote: the member's own clock when it gave it. The member keeps its GPUs for hold_ns
+from its last vote, and runs only on an order that names a vote of its own, for run_ns from that
+vote. So it needs nobody's clock but its own, and an order that answers another daemon, an older
+epoch or an outdated promise lets nobody run.
+"""
+
+from __future__ import annotations
+
+from leased.across.actions import Action, Forget, Free, Hold, Keep, Line, Run, Stop
+from leased.across.bounds import Bounds
+from leased.across.messages import Order, Phase, Report, State
+
+
+class Member:
+    """phase: what the last order asked for. since: votes from then on count. promised: the last
+    vote is of this round. lined: it waits in the line of this node, and turn: it has come. ends:
+    its time is over here. changed: the coordinator does not know its state; told: what that has
+    heard last of whether it is ready, and yields. Times are ns of the node's clock."""
+
+    __slots__ = (
+        "bounds", "changed", "ends", "epoch", "gpus", "held_until", "job", "kept", "lined", "nodes",
+        "phase", "promised", "resend_at", "round", "run_until", "since", "stamp", "state", "told",
+        "turn", "vote", "wants",
+    )  # fmt: skip
+
+    def __init__(self, job: str, nodes: tuple[str, ...], gpus: int, bounds: Bounds):
+        self.job, self.nodes, self.gpus, self.bounds = job, nodes, gpus, bounds
+        self.state, self.phase = State.REST, Phase.REST
+        self.epoch = self.round = self.stamp = self.vote = 0
+        self.since = self.run_until = self.held_until = self.resend_at = 0
+        self.wants = self.turn = self.lined = self.ends = False
+        self.told = False, False
+        self.promised = self.kept = self.changed = False
+
+    def restart(self, now: int) -> list[Action]:
+        """The daemon before this one had promised the GPUs to the job, and it may run here."""
+        self.state, self.phase, self.kept = State.STOPPING, Phase.STOP, True
+        self.held_until = now + self.bounds.hold_ns
+        self.changed = True
+        return [Stop(self.job)]
+
+    def is_outdated(self, order: Order) -> bool:
+        """A later order has been followed."""
+        return (order.epoch, order.round) < (self.epoch, self.round)
+
+    def counts(self, vote: int, now: int) -> bool:
+        """The member may run on this vote of its own."""
+        return self.since <= vote <= self.vote and now < vote + self.bounds.run_ns
+
+    def follow(self, order: Order, now: int, yields: bool) -> list[Action]:
+        """Follow an order. yields: an older job waits for these GPUs, so no new promise is made
+        before this one runs."""
+        if self.is_outdated(order):
+            return []
+        is_new = (order.epoch, order.round) != (self.epoch, self.round)
+        if order.epoch != self.epoch:
+            self.since, self.vote = now, 0
+        if is_new:
+            self.promised = False
+        self.epoch, self.round, self.phase = order.epoch, order.round, order.phase
+        self.stamp, self.changed = order.stamp, True
+        if order.phase == Phase.REST:
+            return self._rest()
+        if order.phase == Phase.STOP:
+            return self._stop()
+        if self.state == State.STOPPED and order.phase == Phase.HOLD:
+            self.state = State.HELD
+        done: list[Action] = []
+        if order.phase == Phase.RUN:
+            done = self._run(order.vote, now)
+        may_vote = self.state == State.RUNNING or (self.state == State.HELD and not yields)
+        return [*done, *self._promise(now)] if may_vote and not self.promised else done
+
+    def _rest(self) -> list[Action]:
+        done: list[Action] = []
+        if self.state == State.RUNNING:
+            done = self._end()
+        elif self.state != State.STOPPING:
+            done = self.free()
+        if self.stamp and not self.lined and self.state == State.REST:
+            self.lined = True
+            done.append(Line(self.job))
+        elif not self.stamp:
+            self.lined = self.turn = False
+        return done
+
+    def _stop(self) -> list[Action]:
+        self.lined = self.turn = False
+        if self.state == State.RUNNING:
+            return self._end()
+        if self.state == State.HOLDING:
+            return self.free()
+        if self.state == State.HELD:
+            self.state = State.STOPPED
+        return []
+
+    def _run(self, vote: int, now: int) -> list[Action]:
+        if self.state not in (State.HELD, State.RUNNING) or not self.counts(vote, now):
+            return []
+        self.run_until = max(self.run_until, vote + self.bounds.run_ns)
+        if self.state == State.RUNNING:
+            return []
+        self.state, self.lined, self.turn = State.RUNNING, False, False
+        self.ends = self.wants = False
+        self.run_until = vote + self.bounds.run_ns
+        return [Run(self.job)]
+
+    def _promise(self, now: int) -> list[Action]:
+        self.vote, self.promised = max(now, self.vote + 1), True
+        self.held_until = self.vote + self.bounds.hold_ns
+        if self.kept:
+            return []
+        self.kept = True
+        return [Keep(self.job, self.nodes, self.gpus)]
+
+    def _end(self) -> list[Action]:
+        self.state = State.STOPPING
+        return [Stop(self.job)]
+
+    def free(self) -> list[Action]:
+        """Nothing is promised any more."""
+        if self.state == State.REST:
+            return []
+        self.state, self.vote, self.promised, self.changed = State.REST, 0, False, True
+        free = Free(self.job, self.lined)
+        if not self.kept:
+            return [free]
+        self.kept = False
+        return [Forget(self.job), free]
+
+    def hold(self, now: int) -> list[Action]:
+        """Its coordinator wants it to hold, and no other job on several nodes is in the way."""
+        self.state, self.since = State.HOLDING, now
+        self.held_until = now + self.bounds.hold_ns
+        return [Hold(self.job)]
+
+    def held(self, now: int, yields: bool) -> list[Action]:
+        """Its GPUs have been taken back from others."""
+        if self.state != State.HOLDING:
+            return []
+        self.state, self.changed = State.HELD, True
+        return [] if yields else self._promise(now)
+
+    def stopped(self, now: int) -> list[Action]:
+        """Nothing of it runs any more."""
+        if self.state != State.STOPPING:
+            return []
+        self.state, self.changed = State.STOPPED, True
+        if self.phase == Phase.HOLD:
+            self.state = State.HELD
+            return self._promise(now)
+        return self.free() if self.phase == Phase.REST else []
+
+    def due(self) -> int | None:
+        """When pass_time() has something to do."""
+        if self.state == State.RUNNING:
+            return self.run_until
+        if self.state in (State.REST, State.STOPPING):
+            return None
+        return self.held_until
+
+    def pass_time(self, now: int) -> list[Action]:
+        """A promise is over, or what it ran on."""
+        due = self.due()
+        if due is None or now < due:
+            return []
+        self.changed = True
+        if self.state == State.RUNNING:
+            return self._end()
+        self.phase = Phase.REST  # it takes another order to hold again
+        return self.free()
+
+    def report(self, told: tuple[bool, bool], latest: int) -> Report:
+        """What its coordinator should know. told: whether it is ready, and yields; see Report."""
+        ends = self.ends and self.state == State.RUNNING
+        vote = self.vote if self.promised else 0
+        known = self.job, self.epoch, self.round, self.state, vote, self.wants
+        return Report(*known, ready=told[0], ends=ends, yields=told[1], latest=latest)

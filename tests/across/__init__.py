@@ -1,0 +1,1 @@
+"""Jobs on several nodes: one lease for all their GPUs, or none."""

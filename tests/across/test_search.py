@@ -1,0 +1,115 @@
+"""Every order of events in a small cluster, and faults that this search must find."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from leased.across.across import Across
+from leased.across.bounds import Bounds
+from leased.across.coordinator import Coordinator
+from leased.across.member import Member
+from tests.across.search import explore, wander
+from tests.across.world import Budget, Fault, World
+
+PAIR = {"j1": ("a", "b"), "j2": ("b", "a")}
+ONE = {"j1": ("a", "b")}
+CHAIN = {"j1": ("a", "b"), "j2": ("b", "c")}
+THREE = {"j1": ("a", "b", "c")}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "budget"),
+    [
+        (PAIR, Budget()),
+        (THREE, Budget(lost=1)),
+        (ONE, Budget(lost=1, times=1)),
+        (ONE, Budget(late=1, doubled=1)),
+        (ONE, Budget(times=1, ends=1)),
+        pytest.param(ONE, Budget(crashes=1), marks=pytest.mark.long),
+        pytest.param(ONE, Budget(lost=1, times=2), marks=pytest.mark.long),
+    ],
+)
+def test_no_order_of_events_lets_half_a_job_run_or_two_jobs_wait_for_each_other(
+    jobs: dict[str, tuple[str, ...]], budget: Budget
+) -> None:
+    assert explore(jobs, budget, finish_each=20) > 100
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_larger_clusters_in_which_much_goes_wrong(data: st.DataObject) -> None:
+    nodes = ["a", "b", "c", "d"]
+    of_one = st.permutations(nodes).flatmap(
+        lambda order: st.integers(2, 4).map(lambda n: tuple(order[:n]))
+    )
+    jobs = dict(zip(("j1", "j2", "j3"), data.draw(st.tuples(of_one, of_one, of_one)), strict=True))
+    chosen = iter(data.draw(st.lists(st.integers(0, 999), min_size=120, max_size=120)))
+    wander(jobs, MUCH, lambda n: next(chosen) % n, 120)
+
+
+def shorter(_: Bounds) -> int:
+    return 1
+
+
+def gone(world: World, node: str) -> None:
+    """The next daemon knows nothing of what was promised."""
+    world.note(node, {})
+    AS_IT_IS(world, node)
+
+
+def any_stopped(coordinator: Coordinator) -> bool:
+    return any(report.state == 5 for report in coordinator.heard.values())
+
+
+def never(*_: Any) -> bool:
+    return False
+
+
+def always(*_: Any) -> bool:
+    return True
+
+
+AS_IT_IS = World.start
+MUCH = Budget(late=5, lost=4, doubled=5, crashes=3, times=25, ends=3)
+
+
+def wander_often(ways: int) -> None:
+    chance = random.Random(4)
+    for _ in range(ways):
+        wander(ONE, MUCH, chance.randrange, 120)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "planted"),
+    [
+        pytest.param(Member, "is_outdated", never, id="outdated orders are followed"),
+        pytest.param(Member, "counts", always, id="outdated votes count"),
+        pytest.param(Bounds, "hold_ns", property(shorter), id="promises are too short"),
+        pytest.param(Coordinator, "all_stopped", any_stopped, id="one has stopped"),
+        pytest.param(Coordinator, "is_current", always, id="reports of older rounds count"),
+    ],
+)
+def test_a_planted_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, of: type, name: str, planted: Any
+) -> None:
+    monkeypatch.setattr(of, name, planted)
+    with pytest.raises(Fault):
+        wander_often(1000)
+
+
+def test_promises_that_a_restart_loses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "start", gone)
+    with pytest.raises(Fault, match="may give its GPU to others"):
+        explore(ONE, Budget(crashes=1), finish_each=50)
+
+
+def test_jobs_that_wait_for_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Across, "yields", never)
+    monkeypatch.setattr(Across, "ready", lambda _, member: member.turn and member.state == 0)
+    with pytest.raises(Fault, match="wait for ever"):
+        explore(PAIR, Budget())
