@@ -98,21 +98,21 @@ class Across:
         self.coordinators.pop(event.job, None)
         return member.free() if member else []
 
-    def local(self, event: Wants | Ready | Held | Stopped | EndWanted, now: int) -> list[Action]:
+    def local(self, event: Wants | Ready | Held | Stopped | EndWanted, _: int) -> list[Action]:
         """Something has happened to the job on this node."""
         member = self.members.get(event.job)
         if member is None:
             return []
         match event:
-            case Wants(_, wants):
+            case Wants(wants=wants):
                 member.changed = member.changed or member.wants != wants
                 member.wants = wants
-            case Ready(_, ready):
+            case Ready(ready=ready):
                 member.turn = ready
             case Held():
-                return member.held(now, self.yields(member))
+                return member.held()
             case Stopped():
-                return member.stopped(now)
+                return member.stopped()
             case EndWanted():
                 member.ends = member.changed = True
         return []
@@ -132,7 +132,7 @@ class Across:
             return [Send(node, none)]
         if node != member.nodes[0]:
             return []
-        return member.follow(order, now, self.yields(member))
+        return member.follow(order, now)
 
     def _hear(self, node: str, report: Report, now: int) -> list[Action]:
         self.latest = max(self.latest, report.latest)
@@ -164,8 +164,9 @@ class Across:
     def yields(self, member: Member) -> bool:
         """An older job is to hold its GPUs, and could but for jobs that make way."""
         return any(
-            other.phase == Phase.HOLD and self.is_older(other, member) and self.ready(other)
-            for other in self.rivals(member)
+            self.is_older(other, member) and self.ready(other)
+            for other in self.members.values()
+            if other.phase == Phase.HOLD and other.gpus & member.gpus and other is not member
         )
 
     def ready(self, member: Member) -> bool:
@@ -191,8 +192,12 @@ class Across:
         changed = True
         while changed:
             changed = False
-            for member in sorted(self.members.values(), key=lambda m: (m.stamp or 1 << 62, m.job)):
+            gather = [m for m in self.members.values() if m.phase == Phase.HOLD]
+            for member in sorted(gather, key=lambda m: (m.stamp, m.job)):
                 done += self._try_hold(member, now)
+            for member in self.members.values():
+                if member.owes() and (member.state == State.RUNNING or not self.yields(member)):
+                    done += member.promise(now)
             done += self._say(now)
             while self.inbox:
                 changed = True
@@ -201,12 +206,12 @@ class Across:
         return done
 
     def _try_hold(self, member: Member, now: int) -> list[Action]:
-        if member.phase != Phase.HOLD or member.state != State.REST or not member.turn:
+        if not self.ready(member) or self.yields(member):
             return []
         done: list[Action] = []
         for other in self.rivals(member):
-            if other.state == State.HOLDING and self.is_older(member, other):
-                done += other.free()  # it has promised nothing in this attempt
+            if other.state == State.HOLDING:  # it has promised nothing in this attempt
+                done += other.free()
         if any(other.state != State.REST for other in self.rivals(member)):
             return done
         return [*done, *member.hold(now)]

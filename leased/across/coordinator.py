@@ -59,6 +59,8 @@ class Coordinator:
         self._note_wish(node, report.wants, now, latest)
         if not self.is_current(report):
             return report.state != State.REST or self.stamp != 0 or self.phase != Phase.REST
+        if report.state == State.HOLDING:  # there is more to come, or it has come before this
+            return False
         self.heard[node] = report
         answers = self._rests, self._gathers, self._runs, self._stops
         answers[self.phase](report, now)
@@ -112,8 +114,6 @@ class Coordinator:
 
     def _runs(self, report: Report, now: int) -> None:
         runs = report.state == State.RUNNING
-        if report.state == State.HOLDING:  # as it was before it voted
-            return
         if runs and report.yields and not report.ends:
             self._stop(now, self.stamp)
         elif report.state not in HOLDS or (runs and report.ends):

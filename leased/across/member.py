@@ -49,9 +49,8 @@ class Member:
         """The member may run on this vote of its own."""
         return self.since <= vote <= self.vote and now < vote + self.bounds.run_ns
 
-    def follow(self, order: Order, now: int, yields: bool) -> list[Action]:
-        """Follow an order. yields: an older job waits for these GPUs, so no new promise is made
-        before this one runs."""
+    def follow(self, order: Order, now: int) -> list[Action]:
+        """Follow an order, unless a later one has been followed."""
         if self.is_outdated(order):
             return []
         is_new = (order.epoch, order.round) != (self.epoch, self.round)
@@ -67,11 +66,7 @@ class Member:
             return self._stop()
         if self.state == State.STOPPED and order.phase == Phase.HOLD:
             self.state = State.HELD
-        done: list[Action] = []
-        if order.phase == Phase.RUN:
-            done = self._run(order.vote, now)
-        may_vote = self.state == State.RUNNING or (self.state == State.HELD and not yields)
-        return [*done, *self._promise(now)] if may_vote and not self.promised else done
+        return self._run(order.vote, now) if order.phase == Phase.RUN else []
 
     def _rest(self) -> list[Action]:
         done: list[Action] = []
@@ -107,8 +102,17 @@ class Member:
         self.run_until = vote + self.bounds.run_ns
         return [Run(self.job)]
 
-    def _promise(self, now: int) -> list[Action]:
-        self.vote, self.promised = max(now, self.vote + 1), True
+    def owes(self) -> bool:
+        """It keeps its GPUs as it is to, and has not promised that in this round."""
+        return (
+            not self.promised
+            and self.state in (State.HELD, State.RUNNING)
+            and self.phase in (Phase.HOLD, Phase.RUN)
+        )
+
+    def promise(self, now: int) -> list[Action]:
+        """Vote in this round."""
+        self.vote, self.promised, self.changed = max(now, self.vote + 1), True, True
         self.held_until = self.vote + self.bounds.hold_ns
         if self.kept:
             return []
@@ -136,21 +140,18 @@ class Member:
         self.held_until = now + self.bounds.hold_ns
         return [Hold(self.job)]
 
-    def held(self, now: int, yields: bool) -> list[Action]:
+    def held(self) -> list[Action]:
         """Its GPUs have been taken back from others."""
-        if self.state != State.HOLDING:
-            return []
-        self.state, self.changed = State.HELD, True
-        return [] if yields else self._promise(now)
+        if self.state == State.HOLDING:
+            self.state, self.changed = State.HELD, True
+        return []
 
-    def stopped(self, now: int) -> list[Action]:
+    def stopped(self) -> list[Action]:
         """Nothing of it runs any more."""
         if self.state != State.STOPPING:
             return []
-        self.state, self.changed = State.STOPPED, True
-        if self.phase == Phase.HOLD:
-            self.state = State.HELD
-            return self._promise(now)
+        self.state = State.HELD if self.phase == Phase.HOLD else State.STOPPED
+        self.changed = True
         return self.free() if self.phase == Phase.REST else []
 
     def due(self) -> int | None:

@@ -13,6 +13,7 @@ from leased.across.across import Across
 from leased.across.bounds import Bounds
 from leased.across.coordinator import Coordinator
 from leased.across.member import Member
+from leased.across.messages import State
 from tests.across.search import explore, wander
 from tests.across.world import Budget, Fault, World
 
@@ -63,7 +64,7 @@ def gone(world: World, node: str) -> None:
 
 
 def any_stopped(coordinator: Coordinator) -> bool:
-    return any(report.state == 5 for report in coordinator.heard.values())
+    return any(report.state == State.STOPPED for report in coordinator.heard.values())
 
 
 def never(*_: Any) -> bool:
@@ -108,8 +109,14 @@ def test_promises_that_a_restart_loses_are_found(monkeypatch: pytest.MonkeyPatch
         explore(ONE, Budget(crashes=1), finish_each=50)
 
 
+def patient(across: Across, member: Member) -> bool:
+    """It waits for whoever has promised its GPUs to another job, and that one for it."""
+    others = [other.state for other in across.rivals(member)]
+    return member.state == State.REST and member.turn and set(others) <= {State.REST, State.HELD}
+
+
 def test_jobs_that_wait_for_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Across, "yields", never)
-    monkeypatch.setattr(Across, "ready", lambda _, member: member.turn and member.state == 0)
+    monkeypatch.setattr(Across, "ready", patient)
     with pytest.raises(Fault, match="wait for ever"):
         explore(PAIR, Budget())

@@ -1,0 +1,108 @@
+"""One daemon's side, event by event."""
+
+from __future__ import annotations
+
+from leased.across.across import Across
+from leased.across.actions import (
+    EndWanted,
+    Free,
+    Held,
+    Hold,
+    Joined,
+    Keep,
+    Left,
+    Line,
+    Ready,
+    Received,
+    Run,
+    Send,
+    Stop,
+    Stopped,
+    Tick,
+    Wants,
+)
+from leased.across.bounds import Bounds
+from leased.across.messages import Message, Order, Phase, Report, State
+
+NODES = ("a", "b")
+B = Bounds()
+
+
+def told(daemon: Across, message: Message, now: int = 1) -> list[object]:
+    return list(daemon.handle(Received("a" if daemon.node == "b" else "b", message), now))
+
+
+def test_a_member_goes_through_a_whole_turn() -> None:
+    b = Across("b", B)
+    b.handle(Joined("7", NODES, 1), 1)
+    assert Line("7") in told(b, Order("7", 1, 2, Phase.REST, stamp=4))
+    ready = b.handle(Ready("7", True), 1)
+    assert ready == [Send("a", Report("7", 1, 2, State.REST, ready=True, latest=4))]
+    assert Hold("7") in told(b, Order("7", 2, 1, Phase.HOLD, stamp=4), 5)
+    held = b.handle(Held("7"), 6)
+    assert held[0] == Keep("7", NODES, 1)
+    assert held[1] == Send("a", Report("7", 2, 1, State.HELD, vote=6, latest=4))
+    assert Run("7") in told(b, Order("7", 2, 1, Phase.RUN, vote=6, stamp=4), 7)
+    ended = b.handle(EndWanted("7"), 8)
+    assert isinstance(ended[0], Send)
+    assert isinstance(ended[0].message, Report)
+    assert ended[0].message.ends
+    assert Stop("7") in told(b, Order("7", 2, 2, Phase.STOP), 9)
+    assert not any(isinstance(done, Free) for done in b.handle(Stopped("7"), 10))
+    assert Free("7", lined=False) in told(b, Order("7", 2, 3, Phase.REST), 11)
+
+
+def test_a_member_stops_by_itself_and_keeps_its_gpus_until_all_others_have() -> None:
+    b = Across("b", B)
+    b.handle(Joined("7", NODES, 1), 1)
+    told(b, Order("7", 1, 2, Phase.REST, stamp=4))
+    b.handle(Ready("7", True), 1)
+    told(b, Order("7", 2, 1, Phase.HOLD, stamp=4), 5)
+    b.handle(Held("7"), 6)
+    told(b, Order("7", 2, 1, Phase.RUN, vote=6, stamp=4), 7)
+    assert b.next_deadline() == 6 + B.run_ns
+    assert Stop("7") in b.handle(Tick(), 6 + B.run_ns)
+    b.handle(Stopped("7"), 7 + B.run_ns)
+    early, late = (b.handle(Tick(), 6 + B.hold_ns + by) for by in (-1, 0))
+    assert Free("7", lined=False) not in early
+    assert Free("7", lined=False) in late
+
+
+def test_a_round_whose_last_vote_comes_too_late_lets_nobody_run() -> None:
+    a = Across("a", B)
+    a.handle(Joined("7", NODES, 1), 1)
+    a.handle(Wants("7", True), 1)
+    a.handle(Ready("7", True), 1)
+    done = told(a, Report("7", 1, 2, State.REST, ready=True))
+    assert Send("b", Order("7", 2, 1, Phase.HOLD, stamp=1)) in done
+    a.handle(Held("7"), 1)
+    late = told(a, Report("7", 2, 1, State.HELD, vote=9), 2 + B.round_ns)
+    assert Run("7") not in late
+    assert Send("b", Order("7", 2, 2, Phase.HOLD, stamp=1)) in late
+    again = told(a, Report("7", 2, 2, State.HELD, vote=10), 3 + B.round_ns)
+    assert Run("7") in again
+
+
+def test_what_is_not_of_the_job_s_daemons_is_ignored() -> None:
+    b = Across("b", B)
+    b.handle(Joined("7", NODES, 1), 1)
+    order = Order("7", 1, 1, Phase.HOLD, stamp=1)
+    assert b.handle(Received("c", order), 1) == []
+    assert b.handle(Received("c", Report("7", 9, 9, State.RUNNING)), 1) == []
+    assert b.members["7"].epoch == 0
+
+
+def test_a_node_that_has_nothing_of_a_job_says_so() -> None:
+    b = Across("b", B)
+    assert told(b, Order("7", 3, 2, Phase.STOP)) == [Send("a", Report("7", 3, 2, State.REST))]
+    b.handle(Joined("7", NODES, 1), 1)
+    b.handle(Left("7"), 1)
+    assert b.members == {}
+
+
+def test_the_nodes_that_a_job_waits_for_are_known() -> None:
+    a = Across("a", B)
+    a.handle(Joined("7", NODES, 1), 1)
+    assert a.missing("7") == []
+    a.handle(Wants("7", True), 1)
+    assert a.missing("7") == ["b"]

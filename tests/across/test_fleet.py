@@ -1,0 +1,16 @@
+"""Many jobs on several nodes while links drop, daemons die and clocks differ."""
+
+from __future__ import annotations
+
+from tests.across.fleet import Fleet, S
+
+
+def test_a_fleet_runs_whole_jobs_and_all_of_them() -> None:
+    fleet = Fleet(seed=3, nodes=4, across=8, alone=6)
+    fleet.run(lambda: fleet.now > 60 * S)
+    assert fleet.deaths
+    assert fleet.drops
+    assert fleet.lost
+    fleet.calm()
+    assert fleet.stuck_after(300 * S) == 0
+    assert fleet.half_gangs == 0
