@@ -153,12 +153,12 @@ class Across:
         """Which of two jobs goes first. Who has not been told its place yet comes last."""
         return (one.stamp or 1 << 62, one.job) < (other.stamp or 1 << 62, other.job)
 
-    def rivals(self, member: Member) -> Iterable[Member]:
-        """The other jobs with GPUs that it has here."""
+    def in_the_way(self, member: Member) -> Iterable[Member]:
+        """The other jobs that have GPUs of it here, or are about to."""
         return (
             other
             for other in self.members.values()
-            if other.gpus & member.gpus and other is not member
+            if other.state != State.REST and other.gpus & member.gpus and other is not member
         )
 
     def yields(self, member: Member) -> bool:
@@ -173,10 +173,7 @@ class Across:
         """Its turn has come here, and nobody is in its way but jobs that make way for it."""
         if member.state != State.REST or not member.turn:
             return False
-        return all(
-            other.state == State.REST or self.is_older(member, other)
-            for other in self.rivals(member)
-        )
+        return all(self.is_older(member, other) for other in self.in_the_way(member))
 
     # -- what follows from an event ----------------------------------------------------
 
@@ -209,12 +206,10 @@ class Across:
         if not self.ready(member) or self.yields(member):
             return []
         done: list[Action] = []
-        for other in self.rivals(member):
+        for other in list(self.in_the_way(member)):
             if other.state == State.HOLDING:  # it has promised nothing in this attempt
                 done += other.free()
-        if any(other.state != State.REST for other in self.rivals(member)):
-            return done
-        return [*done, *member.hold(now)]
+        return done if any(self.in_the_way(member)) else [*done, *member.hold(now)]
 
     def _say(self, now: int) -> list[Action]:
         """Send what others do not know yet, or have not answered."""

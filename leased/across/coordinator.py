@@ -153,6 +153,8 @@ class Coordinator:
 
     def due(self) -> int | None:
         """When pass_time() has something to do."""
+        if self.is_idle():
+            return None
         own = self._own_due()
         if any(self.lacks(node) for node in self.nodes):
             return self.resend_at if own is None else min(own, self.resend_at)

@@ -31,8 +31,8 @@ THREE = {"j1": ("a", "b", "c")}
         (ONE, Budget(lost=1, times=1)),
         (ONE, Budget(late=1, doubled=1)),
         (ONE, Budget(times=1, ends=1)),
-        pytest.param(ONE, Budget(crashes=1), marks=pytest.mark.long),
-        pytest.param(ONE, Budget(lost=1, times=2), marks=pytest.mark.long),
+        (ONE, Budget(crashes=1)),
+        (ONE, Budget(lost=1, times=2)),
     ],
 )
 def test_no_order_of_events_lets_half_a_job_run_or_two_jobs_wait_for_each_other(
@@ -111,8 +111,8 @@ def test_promises_that_a_restart_loses_are_found(monkeypatch: pytest.MonkeyPatch
 
 def patient(across: Across, member: Member) -> bool:
     """It waits for whoever has promised its GPUs to another job, and that one for it."""
-    others = [other.state for other in across.rivals(member)]
-    return member.state == State.REST and member.turn and set(others) <= {State.REST, State.HELD}
+    others = {other.state for other in across.in_the_way(member)}
+    return member.state == State.REST and member.turn and others <= {State.HELD}
 
 
 def test_jobs_that_wait_for_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,17 @@ WAITS = 600 * S
 GRANTS = 20_000
 PAIR = {"j1": ("a", "b"), "j2": ("b", "a")}
 ONE = {"j1": ("a", "b")}
+CHAIN = {"j1": ("a", "b"), "j2": ("b", "c")}
+THREE = {"j1": ("a", "b", "c")}
 SEARCHES = (
     (PAIR, Budget()),
-    (ONE, Budget(lost=1, times=2)),
-    (ONE, Budget(crashes=1)),
-    (ONE, Budget(times=1, ends=1)),
     (PAIR, Budget(lost=1)),
+    (CHAIN, Budget()),
+    (THREE, Budget(lost=1, times=1)),
+    (ONE, Budget(crashes=1)),
+    (ONE, Budget(lost=1, times=2)),
+    (ONE, Budget(times=1, ends=1)),
+    (ONE, Budget(late=1, lost=1, times=2)),
 )
 
 
