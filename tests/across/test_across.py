@@ -83,6 +83,34 @@ def test_a_round_whose_last_vote_comes_too_late_lets_nobody_run() -> None:
     assert Run("7") in again
 
 
+def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
+    a = Across("a", B)
+    a.handle(Joined("7", NODES, 1), 1)
+    stops = told(a, Report("7", 9, 3, State.RUNNING, vote=5))
+    assert Send("b", Order("7", 10, 2, Phase.STOP)) in stops
+    told(a, Report("7", 10, 2, State.STOPPED))
+    assert a.coordinators["7"].phase == Phase.REST
+
+
+def test_a_job_that_cannot_have_all_its_gpus_leaves_them_to_others_for_a_while() -> None:
+    a = Across("a", B)
+    a.handle(Joined("7", NODES, 1), 1)
+    a.handle(Wants("7", True), 1)
+    a.handle(Ready("7", True), 1)
+    told(a, Report("7", 1, 2, State.REST, ready=True))
+    a.handle(Held("7"), 1)
+    given_up = a.handle(Tick(), 1 + B.gather_ns)
+    assert Free("7", lined=True) in given_up
+    rest = a.coordinators["7"].order("b")
+    answer = Report("7", rest.epoch, rest.round, State.REST, ready=True)
+    assert not any(isinstance(done, Hold) for done in told(a, answer, 2 + B.gather_ns))
+    again = a.handle(Tick(), 1 + 2 * B.gather_ns)
+    rest = a.coordinators["7"].order("b")
+    assert Send("b", rest) in again
+    answer = answer._replace(round=rest.round)
+    assert Hold("7") in told(a, answer, 2 + 2 * B.gather_ns)
+
+
 def test_what_is_not_of_the_job_s_daemons_is_ignored() -> None:
     b = Across("b", B)
     b.handle(Joined("7", NODES, 1), 1)
