@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from leased.core.actions import Action, Contend, Grant
 
@@ -46,4 +45,7 @@ class Effects:
             return
         grant = self.actions[place]
         assert isinstance(grant, Grant)
-        self.actions[place] = replace(grant, idle_ns=contend.idle_ns)
+        self.actions[place] = Grant(
+            *(grant.tenant, grant.epoch, grant.shared, grant.quantum_ns, grant.prefetch),
+            idle_ns=contend.idle_ns,
+        )

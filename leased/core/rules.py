@@ -62,6 +62,8 @@ class Rules:
         self.free: dict[int, Tenant] = {}  # in the line, but held up by nobody
         self.in_line = 0  # how many are in the line
         self.untold: dict[int, Tenant] = {}  # with a lease that they have not been told of
+        # By tenant, the devices of those in the line that heed locks and have several, as bits.
+        self.gangs_in_line: dict[int, int] = {}
         self.drain_ns = drain_ns
         self.grace_until = grace_until
         self.grace_most = grace_until + GRACE_MORE_NS
@@ -96,9 +98,9 @@ class Rules:
         """These devices, and those that waiters for one of them want too: a waiter that cannot
         run yet keeps others from all of its devices, and its handoff may cost less now."""
         reached = mask
-        for device in self.on(mask) if mask != self.all_mask else ():
-            for _, waiter in device.line:
-                reached |= waiter.mask
+        for gang in self.gangs_in_line.values():
+            if gang & mask:
+                reached |= gang
         return reached
 
     def connected(self, mask: int) -> int:

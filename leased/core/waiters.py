@@ -185,6 +185,8 @@ class Waiters:
         if tenant.heeds == FREE:
             self.rules.free[tenant.id] = tenant
             return
+        if len(tenant.devices) > 1:
+            self.rules.gangs_in_line[tenant.id] = tenant.mask
         for device in tenant.devices:
             insort(device.line, (place, tenant))
 
@@ -194,6 +196,7 @@ class Waiters:
         if tenant.heeds == FREE:
             del self.rules.free[tenant.id]
             return
+        self.rules.gangs_in_line.pop(tenant.id, None)
         assert place is not None
         for device in tenant.devices:
             line = device.line
