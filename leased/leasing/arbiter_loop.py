@@ -8,7 +8,6 @@ from collections.abc import Callable
 from leased.core.arbiter import Action, Arbiter, Event
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.arbiter_view import ArbiterView
-from leased.record.lines import Outcome
 from leased.record.recorder import Recorder
 
 
@@ -41,7 +40,7 @@ class ArbiterLoop:
                 event = self.events.popleft()
                 for action in self._handle(event, self.clock()):
                     self.perform(action)
-                if isinstance(event, Parked | Unparked):
+                if isinstance(event, (Parked, Unparked)):
                     self.on_parked(event.tenant)
         finally:
             self.busy = False
@@ -52,7 +51,7 @@ class ArbiterLoop:
         try:
             actions = self.arbiter.handle(event, now)
         except Exception as fault:
-            self.recorder.take(now, event, Outcome(fault=type(fault).__name__))
+            self.recorder.take(now, event, (), type(fault).__name__)
             raise
-        self.recorder.take(now, event, Outcome(tuple(actions)))
+        self.recorder.take(now, event, actions)
         return actions

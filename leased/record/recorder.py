@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from leased import __version__
+from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
 from leased.core.events import Event
 from leased.record import lines, snapshot
@@ -52,11 +53,13 @@ class Recorder:
         self.arbiter = arbiter
         self._begin(None)
 
-    def take(self, now: int, event: Event, outcome: Outcome) -> None:
-        """The arbiter has taken an event."""
+    def take(
+        self, now: int, event: Event, actions: Iterable[Action], fault: str | None = None
+    ) -> None:
+        """The arbiter has taken an event, and wants these actions or has failed."""
         if self.file is None:
             return
-        self.pending.append((now, event, outcome))
+        self.pending.append((now, event, Outcome(tuple(actions), fault)))
         if len(self.pending) == 1:
             self.soon(self.flush)
 

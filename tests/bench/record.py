@@ -21,7 +21,7 @@ from leased.core.actions import Action
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Requested
 from leased.core.events import Event
 from leased.record import lines, snapshot
-from leased.record.lines import Header, Outcome, Start
+from leased.record.lines import Header, Start
 from leased.record.recorder import Recorder
 from tests.bench import write
 from tests.core.draws import random_scenario
@@ -71,7 +71,7 @@ def of_events(work: Path) -> dict[str, float]:
         for now, event, _ in taken:
             arbiter_ns += spent(time.thread_time_ns, lambda: arbiter.handle(event, now))  # noqa: B023
         for now, event, actions in taken:
-            recorder.take(now, event, Outcome(tuple(actions)))
+            recorder.take(now, event, actions)
             record_ns += spent(time.thread_time_ns, recorder.flush)
         size += recorder.file.size
         recorder.close()

@@ -21,7 +21,6 @@ import pytest
 from leased.base.errors import Refused
 from leased.core.arbiter import Arbiter, Tick
 from leased.record import place, record_file, snapshot
-from leased.record.lines import Outcome
 from leased.record.recorder import Recorder
 from leased.sim import replay
 from tests.core.draws import random_scenario
@@ -45,7 +44,7 @@ def play(recorder: Recorder, events: int = 1500) -> Arbiter:
         replace(scenario, pokes=pokes),
         events,
         recorder.attach,
-        lambda now, event, actions: recorder.take(now, event, Outcome(tuple(actions))),
+        recorder.take,
         judge=Silent,
     )
     world.run()
@@ -114,7 +113,7 @@ def test_a_record_that_is_turned_on_later_begins_with_the_state(
     end = play(recorder, 300)
     recorder.configure(path, MOST)
     later = end.now + 5
-    recorder.take(later, Tick(), Outcome(tuple(end.handle(Tick(), later))))
+    recorder.take(later, Tick(), end.handle(Tick(), later))
     recorder.close()
     assert header(path)["state"] is not None
     assert snapshot.take(replayed(path)) == snapshot.take(end)
