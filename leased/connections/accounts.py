@@ -46,16 +46,17 @@ class Account:
 
     def offer(self, who: Served) -> None:
         """The connection can be read: serve it now, or when its turn comes."""
-        self.budget.spend(EVENT_COST_S)
+        budget = self.budget
+        budget.credit -= EVENT_COST_S
         began = time.thread_time()
         try:  # as charged() does, without what a context costs: each message comes this way
-            if self.queue or self.owes():
+            if self.queue or budget.credit_at(self.loop.time()) <= 0:
                 who.pause()
                 self.line_up(who)
             else:
                 who.serve()
         finally:
-            self.budget.spend(time.thread_time() - began)
+            budget.credit -= time.thread_time() - began
 
     def spend(self, seconds: float) -> None:
         """The daemon has worked so long for this user, or will have."""

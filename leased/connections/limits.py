@@ -73,8 +73,10 @@ class Budget:
 
     def credit_at(self, now: float) -> float:
         """The credit now; below 0: what the user owes."""
-        self.credit = min(self.most, self.credit + max(0.0, now - self.at) * self.per_s)
-        self.at = now
+        passed, self.at = now - self.at, now
+        if passed > 0:
+            credit = self.credit + passed * self.per_s
+            self.credit = credit if credit < self.most else self.most
         return self.credit
 
     def has_credit(self, now: float) -> bool:

@@ -81,10 +81,6 @@ class Clients:
         if client in tenant.clients:
             self.registry.steps.came(tenant.job_id, client)
 
-    def heard(self, tenant: Tenant, client: Client) -> None:
-        """After its message the process may wait for, hold or have something else than before."""
-        self.registry.steps.see(tenant.job_id, client)
-
     def _evict_if_parked(self, tenant: Tenant) -> None:
         """Park a parked job again if one of its processes connects with memory on a GPU.
 

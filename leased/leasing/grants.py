@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from typing import Any
 
 from leased.core import arbiter
 from leased.leasing import memory_orders
@@ -39,6 +39,20 @@ class Grants:
         self.stuck = stuck
         self.slices = slices
         self.in_flight_ns = in_flight_ns
+        # How each kind of action is carried out.
+        self.by_kind: dict[type[arbiter.Action], Callable[[Tenant, Any], None]] = {
+            arbiter.Grant: self._grant,
+            arbiter.Restore: self._restore,
+            arbiter.Contend: self._contend,
+            arbiter.Revoke: self._revoke,
+            arbiter.PassedOver: self._pass_over,
+            arbiter.Overrun: self._overrun,
+            arbiter.Forfeit: self._overrun,
+            arbiter.Evict: memory_orders.evict,
+            arbiter.Leave: memory_orders.leave,
+            arbiter.Preload: memory_orders.preload,
+            arbiter.Expect: memory_orders.expect,
+        }
         # Called with a tenant that has overrun; again, with True, when it has forfeited its GPUs.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
 
@@ -47,33 +61,7 @@ class Grants:
         tenant = self.registry.get(action.tenant)
         if tenant is None:
             return
-        match action:
-            case arbiter.Grant():
-                self.registry.steps.granted(tenant.job_id)
-                self._grant(tenant, action)
-                self.slices.granted(tenant)
-                self.registry.steps.see(tenant.job_id, *tenant.clients)
-            case arbiter.Restore():
-                self._restore(tenant, action)
-            case arbiter.Evict():
-                memory_orders.evict(tenant, action.device, action.bytes)
-            case arbiter.Leave():
-                memory_orders.leave(tenant)
-            case arbiter.Preload():
-                memory_orders.preload(tenant, action.device, action.bytes)
-            case arbiter.Expect():
-                memory_orders.expect(tenant, action.device, action.bytes)
-            case arbiter.Contend():
-                self._contend(tenant, action)
-            case arbiter.Revoke():
-                self._revoke(tenant, action)
-            case arbiter.PassedOver():
-                self._pass_over(tenant, action)
-                self.registry.steps.see(tenant.job_id, *tenant.clients)
-            case arbiter.Overrun() | arbiter.Forfeit():
-                self._overrun(tenant, action)
-            case _ as unknown:
-                assert_never(unknown)
+        self.by_kind[type(action)](tenant, action)
 
     def join(self, tenant: Tenant, client: Client) -> None:
         """Grant the tenant's lease to one more of its processes."""
@@ -82,6 +70,12 @@ class Grants:
         client.send(self._message(tenant, state.epoch, {}))
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
+        self.registry.steps.granted(tenant.job_id)
+        self._send_grant(tenant, grant)
+        self.slices.granted(tenant)
+        self.registry.steps.see(tenant.job_id, tenant.clients)
+
+    def _send_grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
         wanting = tenant.wanting()
@@ -124,6 +118,7 @@ class Grants:
             *(tenant.job, tenant.uid),
         )
         self.request_again(tenant)
+        self.registry.steps.see(tenant.job_id, tenant.clients)
 
     def request_again(self, tenant: Tenant) -> None:
         """A lease of the tenant has ended: its processes that wait request the next one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from leased.core.actions import Evict, Expect, Leave, Preload
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
 from leased.wire.device_bytes import DeviceBytes
@@ -11,14 +12,14 @@ from leased.wire.device_bytes import DeviceBytes
 NOTHING = DeviceBytes()
 
 
-def preload(tenant: Tenant, device: str, size: int) -> None:
+def preload(tenant: Tenant, action: Preload) -> None:
     """It may restore so many bytes to the device before its turn."""
-    _divide(tenant, {device: size}, _absent, daemon_messages.preload)
+    _divide(tenant, {action.device: action.bytes}, _absent, daemon_messages.preload)
 
 
-def expect(tenant: Tenant, device: str, size: int) -> None:
+def expect(tenant: Tenant, action: Expect) -> None:
     """It may have to evict so many bytes from the device soon."""
-    _divide(tenant, {device: size}, _resident, daemon_messages.expect)
+    _divide(tenant, {action.device: action.bytes}, _resident, daemon_messages.expect)
 
 
 def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:
@@ -26,13 +27,13 @@ def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict
     return list(_parts(tenant, amounts, _movable))
 
 
-def evict(tenant: Tenant, device: str, size: int) -> None:
+def evict(tenant: Tenant, action: Evict) -> None:
     """It must evict so many bytes from the device: now, or when it has released its lease."""
-    tenant.evictions[device] = tenant.evictions.get(device, 0) + size
+    tenant.evictions[action.device] = tenant.evictions.get(action.device, 0) + action.bytes
     send_evictions(tenant)
 
 
-def leave(tenant: Tenant) -> None:
+def leave(tenant: Tenant, _: Leave) -> None:
     """It must evict all its memory: now, or when it has released its lease."""
     tenant.evictions.clear()
     tenant.must_leave = True

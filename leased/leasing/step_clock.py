@@ -60,26 +60,32 @@ class StepClock:
         """Add up the time until now, in which nothing has changed."""
         passed, self.at = now - self.at, now
         self.time_ns += passed if self.clients else 0
-        self._advance_wait(now)
+        if self.waiting:
+            self.wait_ns += now - self.waited_at
+        self.waited_at = now
         for has in self.memory.values():
             has.time.advance_wanted(now, has.wanted)
             has.time.advance_there(now, has.resident, idle=False)
 
-    def see(self, client: Client, now: int) -> None:
-        """Note what the process waits for, holds and has now."""
+    def see(self, client: Client, now: int) -> bool:
+        """Note what the process waits for, holds and has now. Returns whether the step has begun or
+        ended to hold the lease with that."""
         seen = self.clients.get(client)
         if seen is None:
             self.advance(now)
             seen = self.clients[client] = Seen()
         holds = client.held != 0
         waits = client.wants and not holds
+        changed = False
         if seen.holds != holds:
-            self.holding += 1 if holds else -1
             seen.holds = holds
+            self.holding += 1 if holds else -1
+            changed = self.holding == (1 if holds else 0)
         if (seen.waits_since is not None) != waits:
             self._note_wait(seen, waits, now)
         if seen.memory is not client.memory:
             self._note_memory(seen, client.memory, now)
+        return changed
 
     def gone(self, client: Client, now: int) -> None:
         """The connection of a process has ended."""
@@ -91,14 +97,11 @@ class StepClock:
         self._note_memory(seen, {}, now)
 
     def _note_wait(self, seen: Seen, waits: bool, now: int) -> None:
-        self._advance_wait(now)
-        self.waiting += 1 if waits else -1
-        seen.waits_since = now if waits else None
-
-    def _advance_wait(self, now: int) -> None:
         if self.waiting:
             self.wait_ns += now - self.waited_at
         self.waited_at = now
+        self.waiting += 1 if waits else -1
+        seen.waits_since = now if waits else None
 
     def _note_memory(self, seen: Seen, memory: Mapping[str, DeviceBytes], now: int) -> None:
         before, seen.memory = seen.memory, memory

@@ -58,11 +58,8 @@ class JobSteps:
     def see(self, clients: Iterable[Client], now: int) -> None:
         for client in clients:
             step = self.of.get(client)
-            if step is not None:
-                held = step.holding
-                step.see(client, now)
-                if (step.holding > 0) != (held > 0):
-                    self._note_holder(step, held, now)
+            if step is not None and step.see(client, now):
+                self._note_holder(step, now)
 
     def gone(self, client: Client, now: int, today: float) -> None:
         step = self.of.pop(client, None)
@@ -72,7 +69,7 @@ class JobSteps:
         step.gone(client, now)
         step.until = max(step.until, today)
         if held and not step.holding:
-            self._note_holder(step, held, now)
+            self._note_holder(step, now)
 
     def _step(self, name: str, now: int, today: float) -> StepClock:
         """The step of that name, or OTHERS if the job has too many steps to tell them apart."""
@@ -82,11 +79,11 @@ class JobSteps:
             self.steps[name] = StepClock(len(self.steps), now, today, today)
         return self.steps[name]
 
-    def _note_holder(self, step: StepClock, held: int, now: int) -> None:
-        """The step begins or ends to hold the lease. held: by how many processes it did before."""
+    def _note_holder(self, step: StepClock, now: int) -> None:
+        """The step has just begun or ended to hold the lease."""
         begins = step.holding > 0
-        others = sum(1 for other in self.steps.values() if other.holding and other is not step)
-        self.meter.advance(now, others + (held > 0))
+        holding = len([other for other in self.steps.values() if other.holding])
+        self.meter.advance(now, holding - 1 if begins else holding + 1)
         change = self.gauge.begin if begins else self.gauge.end
         change(step.number, (self.meter.each, self.meter.shared, now))
 
@@ -196,7 +193,7 @@ class StepLedger:
         if job is not None:
             job.came(client, self.name_of(client.pid), self.clock(), self.today())
 
-    def see(self, job_id: int, *clients: Client) -> None:
+    def see(self, job_id: int, clients: Iterable[Client]) -> None:
         """These processes of the job may wait for, hold or have something else than before. Those
         that have not come, or are gone, do not count."""
         job = self.jobs.get(job_id)
@@ -210,9 +207,11 @@ class StepLedger:
 
     def granted(self, job_id: int) -> None:
         """The job is about to get a lease: it counts for the step that has waited longest."""
-        waits = [(s.longest_wait, s) for s in self._steps(job_id) if s.waiting]
-        if waits:
-            min(waits, key=lambda found: found[0] or 0)[1].grants += 1
+        waiting = [step for step in self._steps(job_id) if step.waiting]
+        if len(waiting) > 1:
+            waiting.sort(key=lambda step: step.longest_wait or 0)
+        if waiting:
+            waiting[0].grants += 1
 
     def overran(self, job_id: int) -> None:
         """The job has not released in time: that counts for the first step that still holds."""

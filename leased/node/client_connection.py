@@ -98,7 +98,9 @@ class ClientConnection(Connection):
         self.pid = self.peer.pid
 
     def send(self, message: bytes) -> None:
-        super().send(header.in_version(message, self.version))
+        if self.version != header.VERSION:  # in which all are made
+            message = header.in_version(message, self.version)
+        super().send(message)
 
     def send_file(self, message: bytes, descriptor: int) -> bool:
         return super().send_file(header.in_version(message, self.version), descriptor)
@@ -189,7 +191,7 @@ class ClientConnection(Connection):
                 if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
                     break
         for self.version in range(header.OLDEST_VERSION, header.VERSION + 1):
-            self.send(daemon_messages.RESYNC)  # it ignores those that are not its own
+            self.send(header.in_version(daemon_messages.RESYNC, self.version))  # it heeds its own
 
     def refuse(self, code: int, reason: str) -> None:
         """Send the reason, then end the connection."""

@@ -37,7 +37,8 @@ def handle(
 ) -> None:
     """Do what the message asks for. KeyError: it is a HELLO."""
     HANDLERS[type(message)](leases, client, tenant, message)
-    leases.clients.heard(tenant, client)
+    # It may wait for, hold or have something else than before.
+    leases.tenants.steps.see(tenant.job_id, (client,))
 
 
 def client_gone(leases: Leases, client: Sender, tenant: Tenant) -> None:

@@ -39,12 +39,12 @@ class Node:
     def change(self, client: FakeClient, *, held: int = 0, wants: bool = False) -> None:
         if wants and not held:
             client.wants = True
-            self.ledger.see(JOB, client)
+            self.ledger.see(JOB, [client])
             return
         if held:
             self.ledger.granted(JOB)
         client.held, client.wants = held, wants
-        self.ledger.see(JOB, client)
+        self.ledger.see(JOB, [client])
 
     def ends(self, client: FakeClient) -> None:
         client.held = 0
@@ -157,14 +157,14 @@ def test_handoffs_count_for_who_has_waited_longest_and_overruns_for_who_holds() 
         node.ledger.granted(JOB)
         for client in (early, late):
             client.held, client.wants = 1, False
-        node.ledger.see(JOB, early, late)
+        node.ledger.see(JOB, [early, late])
         node.passes(1, lease_ns=S, handoffs=1)
         early.held = 0
-        node.ledger.see(JOB, early)
+        node.ledger.see(JOB, [early])
         node.ledger.overran(JOB)
         node.passes(0.1, lease_ns=S // 10, overruns=1)
         late.held = 0
-        node.ledger.see(JOB, late)
+        node.ledger.see(JOB, [late])
     found = node.steps()
     assert [(found[s].handoffs, found[s].overruns) for s in "01"] == [(3, 0), (0, 3)]
 
@@ -175,7 +175,7 @@ def test_resident_memory_is_the_processes_own_where_it_is_swapped() -> None:
         small, large = node.process("0", has=10 * MIB), node.process("1", has=30 * MIB)
         small.memory = {GPU: DeviceBytes(10 * MIB, 0, 2 * MIB)}
         large.memory = {GPU: DeviceBytes(30 * MIB, 0, 14 * MIB)}
-        node.ledger.see(JOB, small, large)
+        node.ledger.see(JOB, [small, large])
         node.passes(1, resident_kib_ms=80_000_000)
         found = node.steps()
         assert [found[s].resident_kib_ms // 1_000_000 for s in "01"] == expected
