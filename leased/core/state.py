@@ -70,6 +70,11 @@ class Lease:
     untold: Grant | None = None
 
     @property
+    def can_join(self) -> bool:
+        """A process of its tenant may join it: it has been told of, and has not been revoked."""
+        return not self.revoked and self.untold is None
+
+    @property
     def is_awaited(self) -> bool:
         """Somebody waits for it to end."""
         return self.contended and not self.for_limit

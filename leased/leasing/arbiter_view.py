@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from leased.core.arbiter import Arbiter
 from leased.core.policy import PolicyState
+from leased.core.state import Lease
 from leased.leasing.device_view import DeviceView
 from leased.leasing.tenant_view import TenantView
 from leased.usage.usage import Usage
@@ -43,6 +44,10 @@ class ArbiterView:
 
     def tenant(self, job_id: int) -> TenantView:
         return TenantView(self._arbiter, self._arbiter.tenants[job_id])
+
+    def lease(self, job_id: int) -> Lease | None:
+        """The lease that a tenant holds: the arbiter's own."""
+        return self._arbiter.tenants[job_id].lease
 
     def find_tenant(self, job_id: int) -> TenantView | None:
         return self.tenant(job_id) if job_id in self._arbiter.tenants else None

@@ -96,25 +96,26 @@ class Clients:
         Another job may have the device by now: then the process is told to release it.
         """
         client.held = epoch
-        state = self.loop.view.tenant(tenant.job_id)
-        if state.lease is None:
+        if self.loop.view.lease(tenant.job_id) is None:
             self.loop.run(Adopted(tenant.job_id, epoch))
             # All processes of the job that wait get the lease which one of them holds.
             self._join_wanting(tenant)
-        if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
+        lease = self.loop.view.lease(tenant.job_id)
+        if lease is None or lease.epoch != epoch or lease.revoked:
             client.send(daemon_messages.revoke(epoch, self.loop.view.drain_ns))
 
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""
         client.wants = True
-        state = self.loop.view.tenant(tenant.job_id)
-        if state.can_join:
-            self.grants.join(tenant, client)
-        elif state.drains:
-            # The lease ends soon, unless another process of the job waits for work of this one.
-            self.stuck.let_on(tenant)
-        elif not state.lease:  # else the job has one, which its processes will be told of
+        lease = self.loop.view.lease(tenant.job_id)
+        if lease is None:
             self.loop.run(Requested(tenant.job_id))
+        elif lease.can_join:
+            self.grants.join(tenant, client)
+        elif lease.revoked:
+            # It ends soon, unless another process of the job waits for work of this one.
+            self.stuck.let_on(tenant)
+        # Otherwise the processes of the job will be told of it.
 
     def released(self, tenant: Tenant, client: Client, message: client_messages.Released) -> None:
         """The process has shut its gate, and the work that it had submitted has finished."""
@@ -133,7 +134,8 @@ class Clients:
     def _join_wanting(self, tenant: Tenant) -> None:
         """The job may have a lease while processes of it wait that have just released: one that was
         idle, or another lease that the job had lost. They wait for none of their own job."""
-        if self.loop.view.tenant(tenant.job_id).can_join:
+        lease = self.loop.view.lease(tenant.job_id)
+        if lease is not None and lease.can_join:
             for client in tenant.wanting():
                 self.grants.join(tenant, client)
 
@@ -234,9 +236,11 @@ class Clients:
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
         """A process has released. The tenant has when none of its processes holds the lease."""
         self.stuck.let_on(tenant)
-        if tenant.holders(epoch):
-            return
-        if self.loop.view.tenant(tenant.job_id).epoch in (0, epoch):  # or it had forfeited it
+        for client in tenant.clients:
+            if client.held == epoch:
+                return
+        lease = self.loop.view.lease(tenant.job_id)
+        if lease is None or lease.epoch == epoch:  # or it had forfeited it
             tenant.idle_ns = tenant.drain = None
         memory_orders.send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))

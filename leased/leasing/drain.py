@@ -67,9 +67,10 @@ class Drain(Generic[Rank]):
         self._released.pop(rank, None)
 
     def _leaves(self, rank: Rank) -> None:
-        self._expected.discard(rank)
-        self._helped.discard(rank)
-        self._stuck.pop(rank, None)
+        if not self.is_plain:
+            self._expected.discard(rank)
+            self._helped.discard(rank)
+            self._stuck.pop(rank, None)
 
     def has_released(self, rank: Rank) -> bool:
         """Whether the process has released since the revoke."""

@@ -60,9 +60,7 @@ class StepClock:
         """Add up the time until now, in which nothing has changed."""
         passed, self.at = now - self.at, now
         self.time_ns += passed if self.clients else 0
-        if self.waiting:
-            self.wait_ns += now - self.waited_at
-        self.waited_at = now
+        self._count_waiting(0, now)
         for has in self.memory.values():
             has.time.advance_wanted(now, has.wanted)
             has.time.advance_there(now, has.resident, idle=False)
@@ -74,18 +72,17 @@ class StepClock:
         if seen is None:
             self.advance(now)
             seen = self.clients[client] = Seen()
-        holds = client.held != 0
-        waits = client.wants and not holds
-        changed = False
-        if seen.holds != holds:
-            seen.holds = holds
-            self.holding += 1 if holds else -1
-            changed = self.holding == (1 if holds else 0)
-        if (seen.waits_since is not None) != waits:
-            self._note_wait(seen, waits, now)
+        holds, waited = client.held != 0, seen.waits_since is not None
+        if (client.wants and not holds) != waited:
+            self._count_waiting(-1 if waited else 1, now)
+            seen.waits_since = None if waited else now
         if seen.memory is not client.memory:
             self._note_memory(seen, client.memory, now)
-        return changed
+        if seen.holds == holds:
+            return False
+        seen.holds = holds
+        self.holding += 1 if holds else -1
+        return self.holding == holds  # it is the first one, or was the last one
 
     def gone(self, client: Client, now: int) -> None:
         """The connection of a process has ended."""
@@ -93,15 +90,15 @@ class StepClock:
         seen = self.clients.pop(client)
         self.holding -= seen.holds
         if seen.waits_since is not None:
-            self._note_wait(seen, False, now)
+            self._count_waiting(-1, now)
         self._note_memory(seen, {}, now)
 
-    def _note_wait(self, seen: Seen, waits: bool, now: int) -> None:
+    def _count_waiting(self, more: int, now: int) -> None:
+        """So many more processes wait from now on."""
         if self.waiting:
             self.wait_ns += now - self.waited_at
         self.waited_at = now
-        self.waiting += 1 if waits else -1
-        seen.waits_since = now if waits else None
+        self.waiting += more
 
     def _note_memory(self, seen: Seen, memory: Mapping[str, DeviceBytes], now: int) -> None:
         before, seen.memory = seen.memory, memory

@@ -86,5 +86,6 @@ class StuckClients:
         """Whether a process of the tenant still holds the lease that this drain ends."""
         if not self.registry.has(tenant) or tenant.drain is not drain:
             return False
-        drains = self.view.tenant(tenant.job_id).drains == drain.epoch
+        lease = self.view.lease(tenant.job_id)
+        drains = lease is not None and lease.revoked and lease.epoch == drain.epoch
         return drains and bool(tenant.holders(drain.epoch))

@@ -37,26 +37,14 @@ class TenantView:
         self._tenant = tenant
 
     @property
-    def lease(self) -> HeldLease | None:
-        lease = self._tenant.lease
-        return HeldLease.of(self._tenant.id, lease) if lease else None
+    def lease(self) -> Lease | None:
+        """The lease that it holds: the arbiter's own."""
+        return self._tenant.lease
 
     @property
     def epoch(self) -> int:
         """The epoch of the lease that it holds, else 0."""
         return self._tenant.lease.epoch if self._tenant.lease else 0
-
-    @property
-    def can_join(self) -> bool:
-        """Whether it holds a lease that it has been told of and that has not been revoked."""
-        lease = self._tenant.lease
-        return lease is not None and not lease.revoked and lease.untold is None
-
-    @property
-    def drains(self) -> int:
-        """The epoch of the revoked lease that it still holds, else 0."""
-        lease = self._tenant.lease
-        return lease.epoch if lease is not None and lease.revoked else 0
 
     @property
     def waiting(self) -> bool:

@@ -145,7 +145,7 @@ class TimeSlices:
                 tenant.tell_holders(daemon_messages.MEASURE)
 
     def _holds(self, tenant: Tenant) -> bool:
-        return self.loop.view.tenant(tenant.job_id).lease is not None
+        return self.loop.view.lease(tenant.job_id) is not None
 
     # -- what is known -------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from _gpulease import lib
@@ -109,7 +108,7 @@ class ClientConnection(Connection):
         if not self.rate.allows(self.loop.time()):
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
             return
-        if data[:1] == b"{" and self.tenant is None and not self.restored:
+        if self.tenant is None and data[:1] == b"{" and not self.restored:
             self._answer(data)
             return
         try:
@@ -172,7 +171,7 @@ class ClientConnection(Connection):
                 self.account.spend(limits.HELLO_COST_S)
             self.leases.slices.came(tenant)
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
-            self.leases.clients.attach(tenant, self, replace(message, memory=memory))
+            self.leases.clients.attach(tenant, self, message._replace(memory=memory))
             self.on_heard(self)
 
     def _leave(self, tenant: Tenant) -> None:

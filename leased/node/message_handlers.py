@@ -6,7 +6,6 @@ Amounts are bounded here: what a client says is of an unprivileged process and m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 from _gpulease import lib
@@ -54,7 +53,7 @@ def client_gone(leases: Leases, client: Sender, tenant: Tenant) -> None:
 def _memory(
     leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Memory
 ) -> None:
-    bounded = replace(message, memory=limits.clamped(message.memory, leases.gpus.by_uuid))
+    bounded = message._replace(memory=limits.clamped(message.memory, leases.gpus.by_uuid))
     leases.clients.memory(tenant, client, bounded)
 
 
@@ -89,13 +88,13 @@ def _copies(
 def _claim(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Claim) -> None:
     """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
-    bounded = replace(message, bytes=size, least=min(message.least, size))
+    bounded = message._replace(bytes=size, least=min(message.least, size))
     if desk is None or not tenant.swaps or message.uuid not in tenant.gang:
         granted = daemon_messages.claimed(lib.GL_CLAIM_GRANTED, message.number, message.uuid, size)
         client.send(granted)
     else:
         most = tenant.totals[message.uuid]
-        bounded = replace(bounded, bytes=min(size, most), least=min(bounded.least, most))
+        bounded = bounded._replace(bytes=min(size, most), least=min(bounded.least, most))
         desk.claim(client, tenant.job_id, bounded)
 
 
@@ -104,7 +103,7 @@ def _details(
 ) -> None:
     fixed = {why: min(size, limits.BYTES_MOST) for why, size in message.fixed.items()}
     left = min(message.left, tenant.totals.get(message.uuid, 0))
-    leases.clients.details(tenant, client, replace(message, left=left, fixed=fixed))
+    leases.clients.details(tenant, client, message._replace(left=left, fixed=fixed))
 
 
 HANDLERS: dict[type[client_messages.Message], Handler] = {

@@ -8,8 +8,7 @@ UUIDs, as NVML writes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
 
@@ -40,8 +39,7 @@ def _sentence(m: Any) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     """The first message of a connection.
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate.
@@ -52,20 +50,17 @@ class Hello:
     memory: dict[str, DeviceBytes]
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """The client's memory has changed. memory: by UUID, all that it has now."""
 
     memory: dict[str, DeviceBytes]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A thread waits at the gate."""
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(NamedTuple):
     """The gate is shut and all submitted work has finished.
 
     prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
@@ -80,15 +75,13 @@ class Released:
     stopped: bool = False
 
 
-@dataclass(frozen=True)
-class Stuck:
+class Stuck(NamedTuple):
     """The submitted work does not finish."""
 
     epoch: int
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), for how many it had some (busy_ns), and for how many it had some
     or submitted more after a moment (wanted_ns)."""
@@ -99,8 +92,7 @@ class Progress:
     wanted_ns: int = 0
 
 
-@dataclass(frozen=True)
-class Restored:
+class Restored(NamedTuple):
     """All memory is restored: so many bytes in so many ns."""
 
     epoch: int
@@ -108,20 +100,17 @@ class Restored:
     ns: int
 
 
-@dataclass(frozen=True)
-class Why:
+class Why(NamedTuple):
     """A thread has waited for a while and wants to know the reason."""
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """The client shares memory; name: GL_NAME_BYTES bytes by which others find it."""
 
     name: bytes
 
 
-@dataclass(frozen=True)
-class Meet:
+class Meet(NamedTuple):
     """The client asks for the process of its job that has this name.
 
     number: the asker's own, for the answer. what: two numbers that the other process gets.
@@ -132,33 +121,28 @@ class Meet:
     what: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class HostTake:
+class HostTake(NamedTuple):
     """The client asks for so many bytes of host memory for copies, under a number of its own."""
 
     number: int
     bytes: int
 
 
-@dataclass(frozen=True)
-class HostGive:
+class HostGive(NamedTuple):
     """The client has unmapped the host memory of this number."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Suspends:
+class Suspends(NamedTuple):
     """Slurm is about to stop the client."""
 
 
-@dataclass(frozen=True)
-class Signalled:
+class Signalled(NamedTuple):
     """A thread that waits at the gate has handled a signal."""
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """The client is about to allocate on a device.
 
     number: its own, for the answer. bytes: what it would like to have there in all. least: what it
@@ -171,8 +155,7 @@ class Claim:
     least: int
 
 
-@dataclass(frozen=True)
-class Details:
+class Details(NamedTuple):
     """What people want to know of the memory on a device.
 
     left: bytes evicted without a copy since the last message. clean: enum gl_clean. fixed: bytes by
@@ -185,8 +168,7 @@ class Details:
     fixed: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Channels:
+class Channels(NamedTuple):
     """Whether the client's channel groups can be controlled.
 
     state: enum gl_channels_state. reason: why they cannot, or why the last stop that was given up

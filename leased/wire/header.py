@@ -12,6 +12,7 @@ from leased.wire.table import MESSAGES, POINTERS
 MAX_MESSAGE: int = lib.GL_MAX_MESSAGE
 VERSION: int = lib.GL_VERSION
 OLDEST_VERSION: int = lib.GL_OLDEST_VERSION
+MAGIC: int = lib.GL_MAGIC
 SIZE = ffi.sizeof("struct gl_header")
 _POINTER = ffi.typeof("struct gl_header *")
 VERSION_AT = slice(4, 6)  # bytes of the header, in every version
@@ -42,7 +43,7 @@ def check_header(data: bytes) -> int:
     if len(data) < SIZE:
         raise WireError(f"a message of {len(data)} bytes")
     header = ffi.from_buffer(_POINTER, data)
-    if header.magic != lib.GL_MAGIC or header.length != len(data):
+    if header.magic != MAGIC or header.length != len(data):
         raise WireError("no header of ours")
     if not OLDEST_VERSION <= header.version <= VERSION:
         raise WrongVersion(int(header.version))
@@ -67,6 +68,6 @@ def new(kind: int) -> Any:
     row = MESSAGES[kind]
     message = ffi.new(POINTERS[kind])
     header = message if row.body == "gl_header" else message.header
-    header.magic, header.version = lib.GL_MAGIC, VERSION
+    header.magic, header.version = MAGIC, VERSION
     header.type, header.length = kind, row.size
     return message
