@@ -52,6 +52,11 @@ class ArbiterView:
     def find_tenant(self, job_id: int) -> TenantView | None:
         return self.tenant(job_id) if job_id in self._arbiter.tenants else None
 
+    @property
+    def frozen(self) -> list[int]:
+        """The tenants whose processes cannot act."""
+        return [tenant.id for tenant in self._arbiter.tenants.values() if tenant.frozen]
+
     def device(self, uuid: str) -> DeviceView:
         return DeviceView(self._arbiter, self._arbiter.devices[uuid])
 

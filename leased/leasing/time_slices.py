@@ -29,21 +29,39 @@ NO_LEASE = "it holds no lease"
 
 
 @dataclass
+class DeviceSlices:
+    """What is known of one device. controller: chooses for the jobs there; None: nobody has been
+    looked at yet. silent_since: since when NVML has not said whose work it does; None: it says.
+    asked: when the processes there were last asked for theirs. told: what the arbiter was last told
+    of its tenants by. used: by job, the part of it that the job had at the last look."""
+
+    controller: Controller | None = None
+    silent_since: int | None = None
+    asked: int | None = None
+    told: tuple[bool, frozenset[int], tuple[int, ...]] | None = None
+    used: Mapping[int, float] = field(default_factory=dict)
+
+    def is_known(self, now: int) -> bool:
+        """Whether NVML says whose work it does, or has said so a moment ago."""
+        return self.silent_since is None or now - self.silent_since < PATIENCE_NS
+
+    def chosen(self, job_id: int) -> Choice:
+        """What the job's groups there have now."""
+        found = self.controller.chosen.get(job_id) if self.controller else None
+        return as_made(NO_LEASE) if found is None else found
+
+
+@dataclass
 class TimeSlices:
-    """controllers: by UUID of the device. silent_since: since when NVML has not said whose work a
-    device does. asked: when the processes on a device were last asked for theirs. told: what the
-    arbiter was last told of a device's tenants by. slowdown: of online jobs that is allowed. used:
-    by UUID and job, the part of the device that it had at the last look."""
+    """devices: by UUID. slowdown: of online jobs that is allowed. by: see Controller."""
 
     loop: ArbiterLoop
     registry: Registry
-    controllers: dict[str, Controller] = field(default_factory=dict)
-    silent_since: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
-    told: dict[str, tuple[bool, frozenset[int], tuple[int, ...]]] = field(default_factory=dict)
     slowdown: float = 0.05
-    used: dict[str, dict[int, float]] = field(default_factory=dict)
     by: str = "feedback"
+
+    def __post_init__(self) -> None:
+        self.devices = {d.state.uuid: DeviceSlices() for d in self.loop.view.devices()}
 
     # -- what happens --------------------------------------------------------------------
 
@@ -52,29 +70,30 @@ class TimeSlices:
     ) -> None:
         """NVML has been polled. busy: percent; None: it does not say. work: by pid, as
         nvml_answers.Seen has it. clock: as a part of the highest."""
-        tenants, now = self.registry.sharing(uuid), self.loop.clock()
+        tenants, now, device = self.registry.sharing(uuid), self.loop.clock(), self.devices[uuid]
         if not tenants:
-            self.controllers.pop(uuid, None)
-            self.used.pop(uuid, None)
+            device.controller, device.used, device.silent_since = None, {}, None
+            self._ask(device, [], now)
+            return
+        holders = [tenant for tenant in tenants if self._holds(tenant)]
         parts = _parts(tenants, busy, work)
-        said = self._ask(uuid, tenants, now)
+        said = self._ask(device, holders, now)
         if parts is not None:
-            parts = self._unfinished(uuid, tenants, said) or parts
-        if parts is not None or not tenants:
-            self.silent_since.pop(uuid, None)
-        else:
-            self.silent_since.setdefault(uuid, now)
-        if tenants and (parts is not None or not self._knows(uuid, now)):
+            parts = self._unfinished(device, tenants, holders, said) or parts
+            device.silent_since = None
+        elif device.silent_since is None:
+            device.silent_since = now
+        if parts is not None or not device.is_known(now):
             self._look(uuid, now, parts or {}, said, ((busy or 0) / 100, clock))
-            self._tell_news(uuid, now, tenants)
+            self._tell_news(device, now, tenants)
 
-    def _tell_news(self, uuid: str, now: int, tenants: list[Tenant]) -> None:
+    def _tell_news(self, device: DeviceSlices, now: int, tenants: list[Tenant]) -> None:
         """Tell the arbiter of a device's tenants, where that may be something else than before."""
-        caught = self.controllers[uuid].slices.obedience.caught
+        caught = device.controller.slices.obedience.caught if device.controller else ()
         jobs = tuple(tenant.job_id for tenant in tenants)
-        known = self._knows(uuid, now), frozenset(caught), jobs
-        if self.told.get(uuid) != known:
-            self.told[uuid] = known
+        known = device.is_known(now), frozenset(caught), jobs
+        if device.told != known:
+            device.told = known
             for tenant in tenants:
                 self._tell_arbiter(tenant)
 
@@ -82,7 +101,7 @@ class TimeSlices:
         """The tenant holds a lease from now on. Until it is known what it does, its neighbours have
         the driver's own slices."""
         for uuid in tenant.gang:
-            controller = self.controllers.get(uuid)
+            controller = self.devices[uuid].controller
             if controller is None or tenant.job_id in controller.chosen:
                 continue
             classed = tenant.given.job_class != NONE
@@ -106,14 +125,14 @@ class TimeSlices:
         if self.registry.has(tenant):
             self._tell_arbiter(tenant)
 
-    def _ask(self, uuid: str, tenants: list[Tenant], now: int) -> dict[int, Busy]:
+    def _ask(self, device: DeviceSlices, holders: list[Tenant], now: int) -> dict[int, Busy]:
         """By job that holds a lease, what its processes have said of their work since they were
         asked, unless one has said nothing. They are asked again."""
-        asked, self.asked[uuid] = self.asked.get(uuid, now), now
-        holders, found = [t for t in tenants if self._holds(t)], {}
+        asked, device.asked = now if device.asked is None else device.asked, now
         if len(holders) < 2 and not any(t.given.limit < 1 for t in holders):
-            self._learn_alone(uuid, holders)
+            self._learn_alone(device, holders)
             return {}
+        found = {}
         for tenant in holders:
             tenant.tell_holders(daemon_messages.MEASURE)
             said = [client.busy for client in tenant.clients if client.held]
@@ -125,21 +144,24 @@ class TimeSlices:
         return found
 
     def _unfinished(
-        self, uuid: str, tenants: list[Tenant], said: Mapping[int, Busy]
+        self,
+        device: DeviceSlices,
+        tenants: list[Tenant],
+        holders: list[Tenant],
+        said: Mapping[int, Busy],
     ) -> dict[int, float] | None:
         """By job, the part of the device that it has, by what its processes say of their work.
         None: some have not said it, or one job is alone."""
-        holders = [tenant for tenant in tenants if self._holds(tenant)]
         if len(holders) < 2 or len(said) < len(holders):
             return None
         known = {job: work.unfinished for job, work in said.items()}
         processes = {t.job_id: _processes(t) for t in holders}
-        favored = {job for job in known if self.chosen(job, uuid).slice_us == LONG_US}
+        favored = {job for job in known if device.chosen(job).slice_us == LONG_US}
         return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
 
-    def _learn_alone(self, uuid: str, holders: list[Tenant]) -> None:
+    def _learn_alone(self, device: DeviceSlices, holders: list[Tenant]) -> None:
         """Ask an online job that is alone how long its work takes, until that is known."""
-        controller = self.controllers.get(uuid)
+        controller = device.controller
         for tenant in holders if controller else []:
             if controller and tenant.given.job_class == ONLINE and controller.learns(tenant.job_id):
                 tenant.tell_holders(daemon_messages.MEASURE)
@@ -151,35 +173,29 @@ class TimeSlices:
 
     def chosen(self, job_id: int, uuid: str) -> Choice:
         """What the job's groups on the device have now."""
-        controller = self.controllers.get(uuid)
-        if controller is None or job_id not in controller.chosen:
-            return as_made(NO_LEASE)
-        return controller.chosen[job_id]
+        return self.devices[uuid].chosen(job_id)
 
     def disobeys(self, tenant: Tenant) -> bool:
         """Whether the tenant does not do what was chosen for it."""
-        there = [self.controllers[uuid] for uuid in tenant.gang if uuid in self.controllers]
-        return any(controller.disobeys(tenant.job_id) for controller in there)
-
-    def _knows(self, uuid: str, now: int) -> bool:
-        since = self.silent_since.get(uuid)
-        return since is None or now - since < PATIENCE_NS
+        there = [self.devices[uuid].controller for uuid in tenant.gang]
+        return any(one is not None and one.disobeys(tenant.job_id) for one in there)
 
     def slowdown_of(self, uuid: str) -> float | None:
         """By how much online jobs on the device take longer than alone; None: not known."""
-        controller = self.controllers.get(uuid)
+        controller = self.devices[uuid].controller
         return controller.slowdown if controller else None
 
     def used_by(self, jobs: list[int], uuid: str) -> float | None:
         """The part of the device that these had at the last look; None: not known."""
-        used = self.used.get(uuid, {})
+        used = self.devices[uuid].used
         return sum(used[job] for job in jobs) if all(job in used for job in jobs) else None
 
     def configure(self, slowdown: float, by: str) -> None:
         """What the site allows, from now on."""
         if (slowdown, by) != (self.slowdown, self.by):
             self.slowdown, self.by = slowdown, by
-            self.controllers.clear()
+            for device in self.devices.values():
+                device.controller = None
 
     # -- what follows --------------------------------------------------------------------
 
@@ -193,14 +209,15 @@ class TimeSlices:
     ) -> None:
         """Choose again. parts: by job, what it had of the device; load: the part of the time in
         which the device worked, and its clock as a part of the highest."""
-        controller = self.controllers.setdefault(uuid, Controller(self.slowdown, self.by))
-        matter = {
-            *controller.chosen,
-            *(lease.job_id for lease in self.loop.view.device(uuid).holders),
-        }
+        device = self.devices[uuid]
+        controller = device.controller or Controller(self.slowdown, self.by)
+        device.controller, device.used = controller, parts
+        matter = {*controller.chosen, *self.loop.view.device(uuid).state.holders}
+        if not matter:
+            return  # nobody holds it, and nobody did at the last look
         there = [tenant for tenant in self.registry.sharing(uuid) if tenant.job_id in matter]
         tenants = sorted(there, key=_place)
-        before = {tenant.job_id: self.chosen(tenant.job_id, uuid) for tenant in tenants}
+        before = {tenant.job_id: device.chosen(tenant.job_id) for tenant in tenants}
         jobs = {
             tenant.job_id: Classed(
                 self._seen(tenant, parts.get(tenant.job_id), said.get(tenant.job_id)),
@@ -210,9 +227,8 @@ class TimeSlices:
             for tenant in tenants
         }
         controller.look(now, jobs, *load)
-        self.used[uuid] = dict(parts)
         for tenant in tenants:
-            news = self.chosen(tenant.job_id, uuid).runs != before[tenant.job_id].runs
+            news = device.chosen(tenant.job_id).runs != before[tenant.job_id].runs
             for client in list(tenant.clients):
                 if news or uuid not in client.runs:
                     self._tell(tenant, client)
@@ -249,7 +265,7 @@ class TimeSlices:
     def _tell_arbiter(self, tenant: Tenant) -> None:
         """Whether slices can divide the tenant's work from that of others."""
         state, now = self.loop.view.tenant(tenant.job_id), self.loop.clock()
-        known = all(self._knows(uuid, now) for uuid in tenant.gang)
+        known = all(self.devices[uuid].is_known(now) for uuid in tenant.gang)
         controlled = tenant.controlled and known and not self.disobeys(tenant)
         if state.controlled != controlled:
             self.loop.run(Channels(tenant.job_id, controlled))

@@ -103,7 +103,7 @@ class ProcessMonitor:
 
     def _forget_ended(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """Processes that are on the device no more have not only lost their connections."""
-        for tenant in self.leases.tenants.values():
+        for tenant in self.leases.tenants.sharing(gpu.uuid):
             if tenant.cut_off:
                 tenant.cut_off = {
                     (uuid, process)

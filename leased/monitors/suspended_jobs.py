@@ -111,7 +111,8 @@ class SuspendedJobs:
             self.leases.run(arbiter.Frozen(tenant.job_id))
 
     async def _thaw(self) -> None:
-        frozen = filter(self._is_frozen, self.leases.tenants.values())
+        tenants = self.leases.tenants
+        frozen = [tenants[job] for job in self.leases.view.frozen if job in tenants]
         async for tenant, charged in each(self.leases, self.payers, frozen):
             with charged:
                 goes_on = self.rounds.go_on(tenant, self._pids(tenant))
@@ -133,7 +134,7 @@ def _on(device: DeviceView) -> Iterator[int]:
     """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
     first = device.first_waiting
     if first is not None or device.state.drained:
-        yield from (lease.job_id for lease in device.holders)
+        yield from device.state.holders
     if first is not None:
         yield first
     yield from device.leaving()
