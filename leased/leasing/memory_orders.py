@@ -48,6 +48,8 @@ def cancel_evictions(tenant: Tenant) -> None:
 
 def send_evictions(tenant: Tenant) -> None:
     """Send what has to be evicted. No process can evict while one of the tenant holds a lease."""
+    if not (tenant.evictions or tenant.must_leave):
+        return
     if any(client.held or client.passed for client in tenant.clients):
         return
     if tenant.must_leave:
