@@ -131,11 +131,15 @@ def test_streams_and_events_keep_order() -> None:
 def test_an_event_of_the_context_covers_every_stream() -> None:
     context = setup()
     streams = [ok(d.cuStreamCreate(1)) for _ in range(3)]
+    other, flag = ok(d.cuStreamCreate(1)), ok(d.cuMemAlloc(4))
+    ok(d.cuMemsetD32(flag, 0, 1))
     for stream in streams:
-        ok(launch("spin", 5_000_000, stream=stream))
+        ok(d.cuStreamWaitValue32(stream, flag, 1, 0))
+        ok(launch("spin", 1000, stream=stream))
     event = ok(d.cuEventCreate(0))
     ok(d.cuCtxRecordEvent(context, event))
     assert error(d.cuEventQuery(event)) == "NOT_READY"
+    ok(d.cuStreamWriteValue32(other, flag, 1, 0))
     ok(d.cuEventSynchronize(event))
     assert [error(d.cuStreamQuery(s)) for s in streams] == ["CUDA_SUCCESS"] * 3
 
