@@ -134,6 +134,8 @@ local function said_by(given)
 		SMALLER = limit < 1 and limit < request,
 		CLASSED = (given.class or "none") ~= "none",
 		UNLOCKED = given.lock == "off",
+		PARTED = part(given.sm or "1") < 1,
+		TIMED = given.space == "time",
 	}
 end
 
@@ -178,6 +180,8 @@ M.keys = {
 	["anti-affinity"] = is_label(63),
 	exclusion = is_label(63),
 	class = one_of("online", "offline", "none"),
+	space = one_of("time", "mps"),
+	sm = is_part(0.01),
 }
 
 -- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.

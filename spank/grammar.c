@@ -81,7 +81,15 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 }
 
 /* What a value says, as conflicts.def has it. */
-enum { REQUESTS = 1, LIMITED = 2, SMALLER = 4, CLASSED = 8, UNLOCKED = 16 };
+enum {
+	REQUESTS = 1,
+	LIMITED = 2,
+	SMALLER = 4,
+	CLASSED = 8,
+	UNLOCKED = 16,
+	PARTED = 32,
+	TIMED = 64
+};
 
 static int said_by(const struct gl_options *options)
 {
@@ -95,6 +103,10 @@ static int said_by(const struct gl_options *options)
 		said |= CLASSED;
 	if ((options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
 		said |= UNLOCKED;
+	if ((options->given & GL_KEY_SM) && options->sm < 1)
+		said |= PARTED;
+	if ((options->given & GL_KEY_SPACE) && options->space == GL_SPACE_TIME)
+		said |= TIMED;
 	return said;
 }
 

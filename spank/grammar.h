@@ -29,6 +29,8 @@ enum gl_lock { GL_LOCK_ON = 1, GL_LOCK_OFF = 2, GL_LOCK_AUTO = 3 };
 
 enum gl_memory_kind { GL_MEMORY_MANAGED = 1, GL_MEMORY_SWAP = 2, GL_MEMORY_AUTO = 3 };
 
+enum gl_space { GL_SPACE_TIME = 1, GL_SPACE_MPS = 2 };
+
 enum gl_class { GL_CLASS_ONLINE = 1, GL_CLASS_OFFLINE = 2, GL_CLASS_NONE = 3 };
 
 struct gl_options {
@@ -45,6 +47,8 @@ struct gl_options {
 	char anti_affinity[GL_LABEL_TEXT];
 	char exclusion[GL_LABEL_TEXT];
 	uint32_t job_class; /* enum gl_class */
+	uint32_t space;     /* enum gl_space */
+	double sm; /* the part of the multiprocessors that it has at most, above 0 and up to 1 */
 };
 
 /* Parses a text, in which each key may stand once. Returns 0, or -1 after storing a sentence with
@@ -60,7 +64,7 @@ enum gl_values {
 	    1,              /* one of `words`, which has | between them; they are numbered from 1 */
 	GL_VALUES_TIME = 2, /* from `least` to `most` ms */
 	GL_VALUES_AMOUNT = 3, /* from `least` to `most` bytes, or a fraction */
-	GL_VALUES_PART = 4,   /* a part of the device's time, from `least` to 1 */
+	GL_VALUES_PART = 4,   /* a part of the device, from `least` to 1 */
 	GL_VALUES_LABEL = 5   /* at most GL_LABEL_TEXT - 1 characters */
 };
 

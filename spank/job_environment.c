@@ -11,6 +11,10 @@
 
 #define LONGEST_PRELOAD 32768
 #define LIBRARY "libgpulease.so"
+/* What leased/mps/mps.py sets under MPS: ENV_MPS has the value of the other one. */
+#define ENV_MPS "GPU_LEASE_MPS"
+#define ENV_MPS_PIPES "CUDA_MPS_PIPE_DIRECTORY"
+#define LONGEST_PIPES 4096
 
 static char preload[LONGEST_PRELOAD], changed[LONGEST_PRELOAD];
 
@@ -87,8 +91,24 @@ int job_environment_add_library(spank_t sp, const char *library)
 	return 0;
 }
 
+/* A pipe directory that is not ours stays: the user has set it. */
+void job_environment_remove_mps(spank_t sp)
+{
+	static char ours[LONGEST_PIPES], now[LONGEST_PIPES];
+
+	if (spank_getenv(sp, ENV_MPS, ours, sizeof(ours)) != ESPANK_SUCCESS)
+		return;
+	spank_unsetenv(sp, ENV_MPS);
+	if (spank_getenv(sp, ENV_MPS_PIPES, now, sizeof(now)) != ESPANK_SUCCESS ||
+	    strcmp(now, ours) != 0)
+		return;
+	spank_unsetenv(sp, ENV_MPS_PIPES);
+	spank_unsetenv(sp, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+}
+
 void job_environment_remove_ours(spank_t sp)
 {
+	job_environment_remove_mps(sp);
 	spank_unsetenv(sp, ENV_SOCKET);
 	spank_unsetenv(sp, ENV_OPTION_OF_JOB); /* srun would take it for its own option */
 	if (spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload)) != ESPANK_SUCCESS ||

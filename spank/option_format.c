@@ -117,3 +117,13 @@ bool format_class(const struct gl_key_row *key, const struct gl_options *options
 {
 	return format_word(to, key, options->job_class);
 }
+
+bool format_space(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+{
+	return format_word(to, key, options->space);
+}
+
+bool format_sm(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+{
+	return format_part(to, key, options->sm);
+}

@@ -182,8 +182,8 @@ int parse_mem(const struct gl_key_row *key, const char *value, struct gl_options
 	return 0;
 }
 
-/* Reads a part of the device's time. */
-static int read_part(const struct gl_key_row *key, const char *value, double *out,
+/* Reads a part of the device, of its time or of its multiprocessors. */
+static int read_part(const struct gl_key_row *key, const char *value, const char *what, double *out,
                      struct fault fault)
 {
 	char text[SHOWN + 4];
@@ -197,9 +197,8 @@ static int read_part(const struct gl_key_row *key, const char *value, double *ou
 	}
 	if (!is_number || *at || number > 1)
 		return refuse(
-		    fault,
-		    "%s:%s is no part of the GPU's time; write a fraction up to 1 (0.3, 30%%)",
-		    key->name, shown(value, strlen(value), text));
+		    fault, "%s:%s is no part of the GPU's %s; write a fraction up to 1 (0.3, 30%%)",
+		    key->name, shown(value, strlen(value), text), what);
 	if (number < key->least)
 		return refuse(fault, "%s:%g is too little to compute; write %g or more", key->name,
 		              number, key->least);
@@ -210,13 +209,13 @@ static int read_part(const struct gl_key_row *key, const char *value, double *ou
 int parse_request(const struct gl_key_row *key, const char *value, struct gl_options *out,
                   struct fault fault)
 {
-	return read_part(key, value, &out->request, fault);
+	return read_part(key, value, "time", &out->request, fault);
 }
 
 int parse_limit(const struct gl_key_row *key, const char *value, struct gl_options *out,
                 struct fault fault)
 {
-	return read_part(key, value, &out->limit, fault);
+	return read_part(key, value, "time", &out->limit, fault);
 }
 
 /* Reads a label. It travels through Slurm's commands and comments, so it has no odd characters. */
@@ -260,4 +259,16 @@ int parse_class(const struct gl_key_row *key, const char *value, struct gl_optio
                 struct fault fault)
 {
 	return read_word(key, value, &out->job_class, fault);
+}
+
+int parse_space(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                struct fault fault)
+{
+	return read_word(key, value, &out->space, fault);
+}
+
+int parse_sm(const struct gl_key_row *key, const char *value, struct gl_options *out,
+             struct fault fault)
+{
+	return read_part(key, value, "multiprocessors", &out->sm, fault);
 }

@@ -93,7 +93,9 @@ static void take_reply(spank_t sp, const struct registration *r, bool containers
 		return;
 	}
 	sharing_jobs_add(r->admin_socket, r->job_id);
-	container_environment_remove(sp); /* of the job or step in which this one was begun */
+	/* Of the job or step in which this one was begun. */
+	container_environment_remove(sp);
+	job_environment_remove_mps(sp);
 	while (rest && (line = strsep(&rest, "\n")) && *line) {
 		char *value = strchr(line, '=');
 

@@ -78,6 +78,8 @@ void remote_task_init(spank_t sp);
 int job_environment_add_library(spank_t sp, const char *library);
 /* Removes everything that we add for jobs that share. */
 void job_environment_remove_ours(spank_t sp);
+/* Removes what we have set for a job under MPS, also for the one in which this one was begun. */
+void job_environment_remove_mps(spank_t sp);
 /* Writes the list of an LD_PRELOAD without our library to `out`. Returns false if the library is
  * not in it, or if `size` bytes are not enough. */
 bool without_our_library(const char *preload, char *out, size_t size);

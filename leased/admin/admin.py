@@ -32,6 +32,7 @@ from leased.base.requests import (
 from leased.base.words import jobs
 from leased.config.config import Config
 from leased.gpus.devices import Gpu
+from leased.mps.mps import Mps
 from leased.processes.identity import Peer
 from leased.slurm import step_record
 from leased.store.records import LAST_JOB, TenantRecord
@@ -76,6 +77,7 @@ class Admin:
         self.registration = Registration(
             *(self.leases, self.store, jobs.stepds, jobs.cluster, gangs),
             *(lambda: self.config, self.settings.limits, job_ended),
+            mps=seen.mps or Mps(self.leases, lambda: self.config),
             refuses_offline=seen.health.refusal if seen.health else lambda _: None,
         )
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)

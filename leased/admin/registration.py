@@ -20,6 +20,7 @@ from leased.config.options import Options, Resolved
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.mps.mps import Mps
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.clusters import Cluster
@@ -60,6 +61,7 @@ class Registration:
     config: Callable[[], Config]
     limits: Callable[[], UserLimits]
     job_ended: Callable[[int], None]
+    mps: Mps
     refuses_offline: Callable[[str], str | None] = lambda _: None
 
     def register(self, request: Request, peer: Peer) -> Admitted:
@@ -76,7 +78,7 @@ class Registration:
             tenant = None
         if tenant is not None:
             self._widen(tenant, request)
-            return self._admitted(tenant, peer)
+            return self._admitted(tenant, request, peer)
         return self._begin(job_id, request, peer)
 
     def join(self, request: Request, peer: Peer) -> Admitted:
@@ -90,16 +92,18 @@ class Registration:
         _check_user(tenant, request)
         if tenant.swaps:
             self._check_swap(tenant, {}, request)
-        return self._admitted(tenant, peer)
+        return self._admitted(tenant, request, peer)
 
-    def _admitted(self, tenant: Tenant, peer: Peer) -> Admitted:
+    def _admitted(self, tenant: Tenant, request: Request, peer: Peer) -> Admitted:
         """Remember the slurmstepd, and return what the tasks of its step need."""
+        said = get_text(request, "options", options.LONGEST_TEXT)
+        of_mps = self.mps.environment(tenant, said)
         self.stepds.register(peer.pid, tenant.job_id)
         config = self.config()
         return Admitted(
             tenant=tenant.job_id,
             preload=config.preload,
-            env={"GPU_LEASE_SOCKET": str(config.tenant_socket)},
+            env={"GPU_LEASE_SOCKET": str(config.tenant_socket)} | of_mps,
         )
 
     # -- a further step -----------------------------------------------------------
@@ -112,6 +116,7 @@ class Registration:
         others = [gpu for gpu in self.gangs.of(request) if gpu.uuid not in tenant.gang]
         self.gangs.refuse_wide([*tenant.gang, *others])
         self.gangs.refuse_faulty(others)
+        self.mps.check_more(tenant, others)
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
         more = self.gangs.totals(others, tenant.given)
@@ -167,7 +172,7 @@ class Registration:
             )
         )
         self.leases.tenants.open(tenant)
-        admitted = self._admitted(tenant, peer)
+        admitted = self._admitted(tenant, request, peer)
         note = "; ".join(filter(None, (waits, option_notes.of_options(said, gang))))
         if note:
             admitted["note"] = note
@@ -192,6 +197,7 @@ class Registration:
         uid = get_int(request, "uid", 0, LAST_UID)
         owner = Owner(uid, *(get_text(request, name) for name in ("partition", "qos", "account")))
         given = job_class.resolve(given, said, owner, self.config().classes)
+        given = self.mps.admit(said, given, uid, gang)
         job = str(get_job({"job": str(job_id)} | request, "job"))
         if given.memory == "auto":
             tenant = self._with(job_id, uid, replace(given, memory="swap"), gang, job)

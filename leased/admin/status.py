@@ -29,6 +29,7 @@ from leased.memory.speed import GIB
 from leased.monitors.class_health import ClassHealth
 from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
+from leased.mps.mps import Mps
 from leased.slurm.clusters import Cluster
 from leased.store.store import Store
 from leased.usage.handoff_times import BOUNDS_NS
@@ -42,14 +43,15 @@ PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the d
 @dataclass(frozen=True)
 class Seen:
     """What others have seen that status shows. devices: what NVML says of them; ahead: host memory
-    that is made before it is needed; health: how well each device is for offline jobs; None: nobody
-    looks."""
+    that is made before it is needed; health: how well each device is for offline jobs; mps: which
+    devices are shared by MPS. None: nobody looks."""
 
     strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
     usage_waiting: Callable[[], answers.UsageWaiting] = lambda: {"runs": 0, "first": []}
     devices: DeviceMonitor | None = None
     ahead: CopiesAhead | None = None
     health: ClassHealth | None = None
+    mps: Mps | None = None
 
 
 NOTHING_SEEN = Seen()
@@ -150,6 +152,7 @@ class Status:
             "requested": self.leases.view.requested(gpu.uuid),
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
             "offline_health": self._health(gpu.uuid),
+            "mps": self.seen.mps.status(gpu.uuid) if self.seen.mps else None,
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,
@@ -183,6 +186,8 @@ class Status:
             "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "job_class": tenant.given.job_class,
+            "space": tenant.given.space,
+            "sm": tenant.given.sm,
             "share": share_details.of_tenant(self.leases, tenant),
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "ahead_bytes": self.seen.ahead.line.of_job(job) if self.seen.ahead else 0,

@@ -118,6 +118,19 @@ class Health(TypedDict):
     why: str | None
 
 
+class Mps(TypedDict):
+    """A GPU that is shared by MPS. why: why its server does not run; None: it runs. any_user:
+    whether jobs of several users may be there at once. ended: how often the server has ended by
+    itself. faults: how often a fault of one process has ended the work of all since the daemon
+    began; lost: the jobs that were there at the last one."""
+
+    why: str | None
+    any_user: bool
+    ended: int
+    faults: int
+    lost: list[str]
+
+
 class Device(TypedDict):
     """One GPU. index: Slurm's; number: NVML's. total: what all jobs together have had of it since
     the daemon began. Older daemons do not say number, total and handoff_times."""
@@ -142,6 +155,7 @@ class Device(TypedDict):
     requested: NotRequired[float]  # the part of its time that jobs request together
     online_slowdown: NotRequired[float | None]  # as measured of online jobs; None: not known
     offline_health: NotRequired[Health | None]  # None: not looked at yet
+    mps: NotRequired[Mps | None]  # None: it is not shared by MPS
     mode: str
     why: str
     fault: str | None
@@ -231,6 +245,8 @@ class Tenant(TypedDict):
     memory_why: str | None
     quantum_s: float
     job_class: NotRequired[str]  # online, offline or none
+    space: NotRequired[str]  # how its GPUs are shared: time or mps
+    sm: NotRequired[float]  # under MPS, the part of the multiprocessors that it may have
     share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     copies_bytes: int
     ahead_bytes: NotRequired[int]  # 0 of older daemons

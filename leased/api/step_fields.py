@@ -11,21 +11,21 @@ from typing import NotRequired, TypedDict
 
 class Join(TypedDict):
     """A further step of a job that shares. memory_mib: what the step may have of the host's
-    memory; 0: as much as it likes. cluster: of Slurm; "": not known."""
+    memory; 0: as much as it likes. cluster: of Slurm; "": not known. options: of --gpu-share; "":
+    none."""
 
     job_id: int
     uid: int
     cluster: str
     memory_mib: int
+    options: str
 
 
 class Step(Join):
-    """What slurmstepd knows of any step. options: of --gpu-share; "": none.
+    """What slurmstepd knows of any step.
 
     Each field is a member of struct registration (spank/registration.h), too.
     """
-
-    options: str
 
 
 class Register(Step):

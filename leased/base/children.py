@@ -142,6 +142,34 @@ async def run(
     return Done(-1 if status is None else status, child.text(1), child.text(2), fault)
 
 
+async def leave_behind(
+    *command: str, env: Mapping[str, str] | None = None, patience_s: float
+) -> int | None:
+    """Run a program that becomes a daemon, until it itself ends; None: it has not in patience_s
+    seconds, and was ended. What it prints is lost. OSError: it cannot be started.
+
+    Others may read and search the files that it makes, whatever this process' own umask is.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd="/",
+        env=environment(env),
+        start_new_session=True,
+        umask=0o022,
+    )
+    ended = asyncio.ensure_future(process.wait())
+    if await is_done_within(ended, patience_s):
+        return ended.result()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await is_done_within(ended, REAP_S)
+    ended.cancel()
+    return None
+
+
 def run_and_wait(
     *command: str,
     env: Mapping[str, str] | None = None,

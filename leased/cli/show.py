@@ -13,7 +13,15 @@ from rich.text import Text
 from leased.api.answers import Device, Status
 from leased.base.requests import shown
 from leased.base.words import count, jobs, size
-from leased.cli import screen, show_channels, show_classes, show_memory, show_shares, show_usage
+from leased.cli import (
+    screen,
+    show_channels,
+    show_classes,
+    show_memory,
+    show_mps,
+    show_shares,
+    show_usage,
+)
 from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.screen import View, duration
@@ -148,7 +156,8 @@ def notes(answer: Status) -> list[Text]:
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
-    words += show_shares.lines(answer) + show_classes.lines(answer) + show_channels.lines(answer)
+    words += show_mps.lines(answer) + show_shares.lines(answer)
+    words += show_classes.lines(answer) + show_channels.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 

@@ -26,12 +26,15 @@ def lines(answer: Status) -> list[str]:
 
 
 def uncontrolled(answer: Status) -> list[str]:
-    """The jobs whose time slices the daemon cannot choose, and why."""
+    """The jobs whose time slices the daemon cannot choose, and why. Those under MPS are left out:
+    show_mps.py says it of their GPUs."""
     return [
         f"job {tenant['job']}: its time slices are the driver's "
         f"({said['processes']} of {count(tenant['clients'], 'process')}): {said['why']}"
         for tenant in answer.get("tenants", [])
-        if (said := tenant.get("channels")) is not None and said["state"] == "refused"
+        if (said := tenant.get("channels")) is not None
+        and said["state"] == "refused"
+        and tenant.get("space") != "mps"
     ]
 
 

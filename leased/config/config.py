@@ -37,6 +37,8 @@ class DeviceConfig:
     reserve: str = keys.default("device.reserve")
     link_gib_s: float = keys.default("device.link_gib_s")
     policy: str = keys.default("device.policy")
+    space: str = keys.default("device.space")
+    mps_together: str = keys.default("device.mps_together")
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Config:
     admin_group: str = keys.default("daemon.admin_group")
     slurm_conf: str = keys.default("daemon.slurm_conf")
     record: Path | None = keys.default("daemon.record")
+    mps_control: Path = keys.default("daemon.mps_control")
     record_most: int = keys.default("daemon.record_most")
     tell_placer: bool = keys.default("daemon.tell_placer")
     defaults: options.Options = _OPTIONS

@@ -32,7 +32,8 @@ SECTIONS = {
 
 
 # Our own defaults of the options. Keys for which it matters that the site chose them are left out.
-_NONE = dict.fromkeys(("affinity", "anti_affinity", "exclusion", "job_class"))  # none by default
+# None by default, or for the GPU to say.
+_NONE = dict.fromkeys(("affinity", "anti_affinity", "exclusion", "job_class", "space", "sm"))
 _OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_NONE).text()
 
 KEYS = (
@@ -80,6 +81,13 @@ KEYS = (
         kinds.FILE_SIZE,
         "64MiB",
         "The largest size of the record and the older one, FILE.1, together.",
+    ),
+    key(
+        "daemon.mps_control",
+        kinds.PATH,
+        "/usr/bin/nvidia-cuda-mps-control",
+        "NVIDIA's program that runs the MPS servers of GPUs with device.space (docs/mps.md).",
+        at_start=True,
     ),
     key(
         "daemon.tell_placer",
@@ -282,6 +290,21 @@ KEYS = (
         kinds.POLICY,
         POLICY,
         'Who is next: "fcfs" serves who came first, "fair" gives equal time (docs/daemon.md).',
+    ),
+    key(
+        "device.space",
+        kinds.word(kinds.SPACES),
+        options.TIME,
+        'How jobs that are on the device at once share it: "time", by time slices, or "mps", by a '
+        "server of NVIDIA's MPS that the daemon runs (docs/mps.md). It changes when no job is on "
+        "the device.",
+    ),
+    key(
+        "device.mps_together",
+        kinds.word(kinds.TOGETHER),
+        kinds.TOGETHER[0],
+        "Whose jobs may be on the device at once under MPS, where a fault of one ends all: those "
+        'of one "user", or of "any" users.',
     ),
     key(
         "device.link_gib_s",

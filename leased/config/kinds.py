@@ -18,6 +18,8 @@ STRAYS = ("count", "warn", "end")
 SWAP_FULL = REQUEST_FULL = ("refuse", "wait")
 UNHEALTHY = ("log", "refuse", "evict")
 CONTROLLERS = ("feedback", "pid", "slices")
+SPACES = (options.TIME, options.MPS)
+TOGETHER = ("user", "any")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 

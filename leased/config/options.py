@@ -18,6 +18,7 @@ SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
 # long.
 LONGEST_TEXT = lib.GL_OPTIONS_TEXT
 ONLINE, OFFLINE, NONE = "online", "offline", "none"  # classes
+TIME, MPS = "time", "mps"  # spaces
 
 
 def rows() -> Iterator[Any]:
@@ -100,6 +101,8 @@ KEYS = {
     "anti-affinity": _label("anti_affinity"),
     "exclusion": _label("exclusion"),
     "class": _word("class", "job_class"),
+    "space": _word("space"),
+    "sm": _plain("sm", _part),
 }
 
 
@@ -124,6 +127,8 @@ class Options:
     anti_affinity: str | None = None
     exclusion: str | None = None
     job_class: str | None = None
+    space: str | None = None
+    sm: float | None = None
 
     def over(self, base: Options) -> Options:
         """These options, with the keys that they leave out taken from `base`."""
@@ -157,6 +162,8 @@ PLAIN = Options(
     anti_affinity="",
     exclusion="",
     job_class=NONE,
+    space=TIME,
+    sm=1.0,
 )
 SHARE_QUANTUM_NS = 100_000_000  # of a job with a share that names none
 
@@ -166,7 +173,8 @@ class Resolved:
     """What a job was given: each key has a value, which stays the same while the job runs.
 
     Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
-    affinity, anti_affinity, exclusion: labels; "": none. job_class: online, offline or none.
+    affinity, anti_affinity, exclusion: labels; "": none. job_class: online, offline or none. space:
+    how its GPUs are shared, once the job is admitted. sm: the part of their multiprocessors.
     """
 
     quantum_ns: int
@@ -181,6 +189,8 @@ class Resolved:
     anti_affinity: str
     exclusion: str
     job_class: str
+    space: str
+    sm: float
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:

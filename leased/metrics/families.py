@@ -234,6 +234,16 @@ DEVICES: tuple[Row[Device], ...] = (
         lambda d: float(d["fault"] is not None),
     ),
     *map(_mode, MODES),
+    Row(
+        *("device_mps_faults", COUNTER, ""),
+        "How often a fault of one process has ended the work of all on the GPU under MPS.",
+        lambda device: (mps := device.get("mps")) and float(mps["faults"]),
+    ),
+    Row(
+        *("device_mps_ends", COUNTER, ""),
+        "How often MPS of the GPU has ended by itself and was started again.",
+        lambda device: (mps := device.get("mps")) and float(mps["ended"]),
+    ),
     _device(
         "online_slowdown_ratio",
         "ratio",

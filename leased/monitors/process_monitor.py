@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pwd
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from leased.api import answers
@@ -37,10 +37,22 @@ def uids(names: tuple[str, ...]) -> frozenset[int]:
 
 
 class ProcessMonitor:
-    """Looks for processes without a lease at every poll of a device, and acts as the site wants."""
+    """Looks for processes without a lease at every poll of a device, and acts as the site wants.
 
-    def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
+    spared: whether a process, by its pid, is one of the daemon's own.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        stepds: Stepds,
+        slurm: Slurm,
+        settings: Config,
+        *,
+        spared: Callable[[int], bool] = lambda _: False,
+    ):
         self.leases = leases
+        self.spared = spared
         self.stepds = stepds
         self.slurm = Slurm(slurm.env, COMMANDS)
         self.strays = UnleasedProcesses()
@@ -76,6 +88,7 @@ class ProcessMonitor:
             return
         now = time.monotonic_ns()
         clients = self._clients(gpu)
+        processes = {p: n for p, n in processes.items() if clients.get(p) or not self.spared(p)}
         suspects = [pid for pid in processes if not clients.get(pid)]
         asked = [pid for pid in suspects if self.strays.will_ask(now, gpu.uuid, pid)]
         known = await self.witness.describe(asked, self.stepds.known()) if asked else {}

@@ -31,6 +31,8 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.mps import mps
+from leased.mps.mps import Mps
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint, first_epoch
 from leased.node.deadline_timer import DeadlineTimer
@@ -73,8 +75,12 @@ class Daemon:
         self.timer = DeadlineTimer(self.loop, self.leases)
         self.checkpoint = Checkpoint(self.leases, self.store)
         self.jobs = Jobs(self.leases, self.store)
+        self.mps = Mps(self.leases, lambda: self.in_force)
         self.monitors = Monitors(
-            *(self.jobs, self.slurm, nvml, self.accounts), at_start=settings, node=self
+            *(self.jobs, self.slurm, nvml, self.accounts),
+            at_start=settings,
+            node=self,
+            mps=self.mps,
         )
         self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
         self.admin = self._make_admin()
@@ -107,6 +113,7 @@ class Daemon:
         seen = Seen(
             *(looks.processes.status, self.writer.waiting, looks.devices, looks.copies_ahead),
             health=looks.class_health,
+            mps=self.mps,
         )
         admin = Admin(
             *(self.config, self.jobs, self.reload, self.job_ended),
@@ -151,6 +158,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Serve until SIGTERM. Leases stay where they are: the clients come back."""
+        await self.mps.beat()  # before jobs come that need it
         self.reloading.admin_socket = self.listeners.open(self.config)
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
@@ -158,6 +166,7 @@ class Daemon:
         self.tasks.start(self.checkpoint.keep_saving)
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
+        self.tasks.every(mps.LOOK_S, self.mps.beat)
         gpus = self.leases.gpus.slurms()
         words = f"{count(len(gpus), 'GPU')}, {count(len(self.leases.tenants), 'job')}"
         notify(f"READY=1\nSTATUS={words}")

@@ -28,6 +28,7 @@ from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.suspensions import ASK_S, Suspensions
 from leased.monitors.time_limits import TimeLimits
+from leased.mps.mps import Mps
 from leased.node import rules_report
 from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
@@ -56,7 +57,7 @@ class Monitors:
     """start() begins their work.
 
     accounts: users pay for what their jobs make the monitors do. at_start: the configuration that
-    the daemon has begun with.
+    the daemon has begun with. mps: its servers are no strays.
     """
 
     def __init__(
@@ -68,11 +69,14 @@ class Monitors:
         *,
         at_start: Config,
         node: Node,
+        mps: Mps,
     ):
         leases = self.leases = jobs.leases
         self.cluster = jobs.cluster
         self.slurm = slurm
-        self.processes = ProcessMonitor(leases, jobs.stepds, slurm, at_start)
+        self.processes = ProcessMonitor(
+            *(leases, jobs.stepds, slurm, at_start), spared=mps.is_server
+        )
         self.health = Health(leases.gpus.faults)
         self.devices = DeviceMonitor(nvml, leases, self.processes, self.health)
         lines = Lines(time.monotonic)

@@ -25,6 +25,8 @@ STARTING = (
     "admin/label_check.py",
     "admin/registration.py",
     "slurm/clusters.py",
+    "mps/mps.py",
+    "mps/together.py",
 )
 NOT_OF_A_START = ("is not registered",)  # a step joins, and then registers
 

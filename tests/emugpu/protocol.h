@@ -20,10 +20,11 @@
 #define EMU_LAST_ADDRESS UINT64_C(0x400000000000)
 
 enum emu_op {
-	EMU_HELLO = 1, /* arg0 role, arg1 process token; payload CUDA_VISIBLE_DEVICES, if it is set,
-	                * with its NUL -> r0 devices; the process counts only those from then on */
-	EMU_DEVICE,    /* arg0 device -> payload struct emu_device_info */
-	EMU_MEM_INFO,  /* arg0 device -> r0 free, r1 total, r2 used by processes */
+	EMU_HELLO = 1,  /* arg0 role, arg1 process token, arg2 MPS server or 0, arg3 percent of the
+	                 * multiprocessors; payload CUDA_VISIBLE_DEVICES, if it is set,
+	                 * with its NUL -> r0 devices; the process counts only those from then on */
+	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
+	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
 	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 its whole or 0 -> r0 ctx */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */

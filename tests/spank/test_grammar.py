@@ -29,6 +29,7 @@ GIB = 1 << 30
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
         ("class:online,tq:1", Options(quantum_ns=1_000_000_000, job_class="online")),
         ("class:none,request:0.3", Options(request=0.3, job_class="none")),
+        ("space:mps,sm:30%", Options(space="mps", sm=0.3)),
         ("", Options()),
     ],
 )
@@ -80,6 +81,10 @@ def test_faults_are_one_sentence(text: str) -> None:
             "class:offline,limit:0.4",
             "a job with a class has no share of the GPU's time; leave limit",
         ),
+        ("sm:0", "sm:0 is too little to compute; write 0.01 or more"),
+        ("sm:130%", "sm:130% is no part of the GPU's multiprocessors; write a fraction up to 1"),
+        ("space:both", "space:both is not known; write space:time or space:mps"),
+        ("sm:30%,space:time", "sm needs a GPU that MPS shares, and space:time wants none;"),
         ("class:online,lock:off", "a job with a class heeds the lock where memory does not fit;"),
         (
             "affinity:a/b",
@@ -140,6 +145,8 @@ VALUES = {
     "anti-affinity": LABELS,
     "exclusion": LABELS,
     "class": st.sampled_from(["online", "offline", "none"]),
+    "space": st.sampled_from(["time", "mps"]),
+    "sm": st.integers(1, 100).map(lambda n: f"{n}%"),
 }
 LONGEST = {
     "tq": "86399999.999999ms",
@@ -153,6 +160,8 @@ LONGEST = {
     "anti-affinity": "x" * 63,
     "exclusion": "x" * 63,
     "class": "none",
+    "space": "mps",
+    "sm": "0.333333",
 }
 
 
@@ -161,7 +170,10 @@ def text_of(values: dict[str, str]) -> str:
 
 
 def go_together(values: dict[str, str]) -> bool:
-    """A job that takes no turns has neither a share nor a class, and none has both."""
+    """A job that takes no turns has neither a share nor a class, and none has both. One without
+    MPS has no part of the multiprocessors."""
+    if values.get("space") == "time" and values.get("sm", "100%") != "100%":
+        return False
     share, unclassed = values.keys() & {"request", "limit"}, values.get("class", "none") == "none"
     return (values.get("lock") != "off" or (not share and unclassed)) and (unclassed or not share)
 

@@ -12,7 +12,7 @@ from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count
-from leased.cli import show_channels, show_classes, show_usage
+from leased.cli import show_channels, show_classes, show_mps, show_usage
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
 
@@ -51,6 +51,7 @@ def findings(site: Site) -> Iterator[Finding]:
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
     yield _channels(status)
+    yield _mps(status)
     yield _health(status)
     yield from _cluster(site, status.get("cluster", {}))
     yield from host_memory.findings(site, status.get("copies"))
@@ -105,6 +106,17 @@ def _channels(status: Status) -> Finding:
         return Finding("time-slices", OK, "no job says that its time slices cannot be set")
     words = f"the time slices of {count(len(said), 'job')} cannot be set; {said[0]}"
     return Finding("time-slices", WARNING, words, "see docs/daemon.md, Time slices")
+
+
+def _mps(status: Status) -> Finding:
+    """Whether MPS runs where it is to run, and what its jobs have lost."""
+    troubles = show_mps.troubles(status)
+    shared = [str(d["index"]) for d in status.get("devices", []) if d.get("mps")]
+    if troubles:
+        return Finding("mps", WARNING, "; ".join(troubles), "see docs/mps.md, When something fails")
+    if not shared:
+        return Finding("mps", OK, "no GPU is shared by MPS")
+    return Finding("mps", OK, f"MPS runs on GPU {', '.join(shared)}; {show_mps.CHANNELS}")
 
 
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:

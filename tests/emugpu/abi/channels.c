@@ -1,5 +1,6 @@
 /* channels.c: the emulated libcuda: what it has the kernel make for its devices and contexts. A
- * context has four channel groups: one for compute, three for copies. */
+ * context has four channel groups: one for compute, three for copies; that of a client of MPS has
+ * none that this process could see. */
 #include "abi/client.h"
 #include "rm.h"
 
@@ -76,6 +77,8 @@ void emu_groups_open(struct emu_ctx *ctx)
 	uint8_t schedule[3] = {1, 0, 0};
 	uint64_t slice = SLICE_US;
 
+	if (emu_mps_server)
+		return;
 	ctx->n_channels = emu_info[ctx->device].compute_channels;
 	ctx->first_channel = channel = new_handles(ctx->n_channels + 3 * COPY_CHANNELS);
 	for (int i = 0; i < 4; i++) {
@@ -95,6 +98,8 @@ void emu_groups_close(struct emu_ctx *ctx)
 {
 	uint32_t channel = ctx->first_channel;
 
+	if (emu_mps_server)
+		return;
 	for (int i = 0; i < 4; i++) {
 		for (uint32_t k = 0; k < channels_of(ctx, i); k++)
 			drop(ctx->groups[i], channel++);

@@ -62,8 +62,9 @@ static int open_connection(enum emu_role role, int *devices)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *visible = role == EMU_ROLE_PROCESS ? getenv("CUDA_VISIBLE_DEVICES") : NULL;
-	struct emu_request hello = {
-	    .op = EMU_HELLO, .payload = visible ? strlen(visible) + 1 : 0, .arg = {role, token}};
+	struct emu_request hello = {.op = EMU_HELLO,
+	                            .payload = visible ? strlen(visible) + 1 : 0,
+	                            .arg = {role, token, emu_mps_server, emu_mps_percent}};
 	struct emu_reply reply;
 	const char *dir = getenv("EMUGPU_DIR");
 	int fd;
@@ -117,6 +118,7 @@ static void in_child(void)
 	forked = true;
 	close(primary);
 	primary = -1;
+	emu_mps_in_child();
 }
 
 CUresult emu_result(enum emu_status status)
@@ -156,6 +158,7 @@ static CUresult initialize(void)
 
 	if (getrandom(&token, sizeof(token), 0) != sizeof(token))
 		return CUDA_ERROR_OPERATING_SYSTEM;
+	TRY(emu_mps_join());
 	primary = open_connection(EMU_ROLE_PROCESS, &emu_devices);
 	if (primary < 0) {
 		fprintf(stderr, "emulated libcuda: no emugpud answers in EMUGPU_DIR=%s\n",
@@ -223,6 +226,8 @@ static CUresult ask(const struct emu_request *request, const void *sends, struct
 	}
 	if (reply)
 		*reply = r;
+	if (r.status == EMU_BAD_ADDRESS)
+		emu_mps_fault();
 	return emu_result((enum emu_status)r.status);
 }
 

@@ -105,6 +105,12 @@ CUresult emu_kernel_call(uint64_t number, const void *in, uint64_t size, void **
 extern int emu_kernel_fd; /* stands for /dev/nvidiactl; -1: it is not open */
 void emu_kernel_open(void);
 
+/* mps.c */
+extern uint64_t emu_mps_server, emu_mps_percent; /* 0: this process is no client of MPS */
+CUresult emu_mps_join(void);
+void emu_mps_fault(void);
+void emu_mps_in_child(void);
+
 /* channels.c */
 void emu_devices_open(void);
 void emu_groups_open(struct emu_ctx *ctx);

@@ -225,6 +225,7 @@ struct context {
 	struct group groups[N_GROUPS];
 	uint32_t running;      /* operations that an engine is working on */
 	struct load load;      /* its kernels */
+	uint64_t rests_until;  /* it has had its part of the multiprocessors (MPS) until then */
 	enum emu_status error; /* sticky */
 };
 
@@ -234,6 +235,7 @@ struct account {
 	uint32_t pid;
 	bool alive;
 	uint64_t faulted_in, copied_in, moved_out, kernels, busy_ns;
+	uint64_t cut_short; /* operations that were unfinished when the process ended */
 };
 
 struct process {
@@ -241,6 +243,8 @@ struct process {
 	uint32_t pid;
 	uint64_t token;
 	uint64_t received; /* asynchronous requests served */
+	uint64_t mps;      /* the MPS server of which it is a client; 0: of none */
+	uint64_t percent;  /* of the multiprocessors that it has then */
 	uint32_t connections;
 	int callback_fd;       /* connection that runs host functions, or -1 */
 	bool in_host_function; /* one at a time */

@@ -255,6 +255,8 @@ static struct op *ready_op(const struct context *context, enum engine_kind kind)
 {
 	struct op *best = NULL;
 
+	if (kind == ENGINE_COMPUTE && !context->error && context->rests_until > now_ns())
+		return NULL;
 	for (struct stream *s = context->streams; s; s = s->next) {
 		struct op *op = s->first;
 
@@ -263,6 +265,36 @@ static struct op *ready_op(const struct context *context, enum engine_kind kind)
 			best = op;
 	}
 	return best;
+}
+
+/* A client of MPS with a part of the multiprocessors takes longer in proportion: after its work has
+ * had the device for `ns` it rests for the others' part. */
+static void rest(struct engine *engine, struct context *context, uint64_t ns)
+{
+	uint64_t percent = context->process->percent;
+
+	if (engine->kind == ENGINE_COMPUTE && context->process->mps && percent < 100)
+		context->rests_until = engine->until + ns * (100 - percent) / percent;
+}
+
+/* Waits until there may be work again: somebody says so, or a context has rested. */
+static void wait_for_work(struct engine *engine)
+{
+	uint64_t now = now_ns(), due = UINT64_MAX;
+	struct timespec t;
+
+	for (struct process *p = emulator.processes; p; p = p->next)
+		for (struct context *c = p->contexts; c; c = c->next)
+			if (engine->kind == ENGINE_COMPUTE && c->device == engine->device &&
+			    c->rests_until > now && c->rests_until < due)
+				due = c->rests_until;
+	if (due == UINT64_MAX) {
+		pthread_cond_wait(&engine->work, &emulator.lock);
+		return;
+	}
+	t.tv_sec = (time_t)(due / UINT64_C(1000000000));
+	t.tv_nsec = (long)(due % UINT64_C(1000000000));
+	pthread_cond_timedwait(&engine->work, &emulator.lock, &t);
 }
 
 /* Contexts take turns: the next one is the ready context whose id follows that of the last. */
@@ -440,6 +472,7 @@ static void run(struct engine *engine, struct op *op)
 	most = engine->device->model->slice_ns;
 	most = op->owed < most ? op->owed : most;
 	ns = spend(engine, op, lost, most, op->computed && most == op->owed);
+	rest(engine, context, ns);
 	op->owed = over(op) ? 0 : op->owed - ns;
 	op->computed |= over(op);
 	finished = op->computed && !op->owed;
@@ -480,7 +513,7 @@ static void *engine_main(void *argument)
 			continue;
 		}
 		engine->waited = true;
-		pthread_cond_wait(&engine->work, &emulator.lock);
+		wait_for_work(engine);
 	}
 	return NULL;
 }

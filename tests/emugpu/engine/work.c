@@ -43,6 +43,19 @@ static uint64_t across_time(struct device *to, struct device *from, uint64_t byt
 	return max_u64(link_time(to, bytes, 0), link_time(from, 0, bytes));
 }
 
+/* Under MPS, also all that other clients of the server have on the device. */
+static void fail_neighbours(const struct context *context)
+{
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		if (p->mps != context->process->mps)
+			continue;
+		p->stirred = true;
+		for (struct context *c = p->contexts; c; c = c->next)
+			if (c->device == context->device && !c->error)
+				c->error = EMU_BAD_ADDRESS;
+	}
+}
+
 void op_fail(struct op *op, enum emu_status status)
 {
 	const struct context *context = op->stream->context;
@@ -52,6 +65,8 @@ void op_fail(struct op *op, enum emu_status status)
 	for (struct context *c = context->process->contexts; c; c = c->next)
 		if ((status == EMU_BAD_ADDRESS || context_includes(whole, c)) && !c->error)
 			c->error = status;
+	if (status == EMU_BAD_ADDRESS && context->process->mps)
+		fail_neighbours(context);
 }
 
 /* A device works on memory of another one: over the link between peers or, if the memory is

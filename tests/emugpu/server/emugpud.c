@@ -90,6 +90,8 @@ static bool hello(struct connection *c, const struct emu_request *q, const char 
 			c->process = p;
 	if (c->role == EMU_ROLE_PROCESS && !c->process) {
 		c->process = process_open((uint32_t)peer.pid, q->arg[1]);
+		c->process->mps = q->arg[2];
+		c->process->percent = q->arg[3];
 		see_devices(c->process, visible);
 	}
 	if (!c->process)
@@ -206,8 +208,11 @@ static void serve_connection(struct connection *c)
 static void process_dies(struct process *process)
 {
 	process->dead = true;
-	for (struct context *c = process->contexts; c; c = c->next)
+	for (struct context *c = process->contexts; c; c = c->next) {
+		for (const struct stream *s = c->streams; s && !c->error; s = s->next)
+			process->account->cut_short += s->length;
 		c->error = c->error ? c->error : EMU_INVALID; /* nothing of it waits any more */
+	}
 	for (struct connection *c = connections; c; c = c->next)
 		if (c->process == process)
 			shutdown(c->fd, SHUT_RDWR);

@@ -50,9 +50,11 @@ char *stats_json(void)
 	for (const struct account *a = emulator.accounts; a; a = a->next) {
 		fprintf(out,
 		        "%s{\"pid\": %u, \"alive\": %s, \"faulted_in\": %llu, \"copied_in\": %llu, "
-		        "\"moved_out\": %llu, \"kernels\": %llu, \"busy_ns\": %llu}",
+		        "\"moved_out\": %llu, \"kernels\": %llu, \"busy_ns\": %llu, "
+		        "\"cut_short\": %llu}",
 		        comma, a->pid, a->alive ? "true" : "false", U(a->faulted_in),
-		        U(a->copied_in), U(a->moved_out), U(a->kernels), U(a->busy_ns));
+		        U(a->copied_in), U(a->moved_out), U(a->kernels), U(a->busy_ns),
+		        U(a->cut_short));
 		comma = ", ";
 	}
 	fprintf(out, "], \"groups\": [");

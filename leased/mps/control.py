@@ -1,0 +1,136 @@
+"""NVIDIA's control program for the MPS servers of one GPU: its directories, start and end.
+
+Each GPU has a control program of its own, so that a fault or a restart concerns that GPU alone. It
+starts a server when the first process of a job comes. It lives on when the daemon ends, as the jobs
+do, and the next daemon finds it by its pid file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from leased.base import children
+from leased.base.errors import Refused
+from leased.config import trusted_files
+from leased.processes import procfs
+
+START_S = 10.0
+COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
+PID_FILE = "nvidia-cuda-mps-control.pid"
+LOGS = ("control.log", "server.log")
+LOG_MOST = 4 << 20  # bytes of a log; it lies in memory
+LOOK_MOST = 1 << 20  # bytes of a log that are read at a look
+ANY_USER = "-multiuser-server"
+# What the server writes when a client's fault has ended all work on the GPU.
+FAULT = b"fatal GPU error"
+
+
+@dataclass
+class Control:
+    """program: nvidia-cuda-mps-control. folder: of all GPUs. read: bytes of the server's log that
+    have been read; None: what is there is old."""
+
+    program: Path
+    folder: Path
+    uuid: str
+    read: int | None = None
+
+    @property
+    def pipes(self) -> Path:
+        """The directory in which clients find the control program."""
+        return self.folder / self.uuid
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / f"{self.uuid}.log"
+
+    def pid(self) -> int | None:
+        """The control program's process; None: it does not run."""
+        text = (procfs.whole(self.pipes / PID_FILE, 32) or b"").strip()
+        pid = int(text) if text.isdigit() else 0
+        found = procfs.stat(pid) if pid else None
+        if found is None or found.state in (procfs.ZOMBIE, procfs.DEAD):
+            return None
+        if procfs.real_uid(pid) != os.getuid():
+            return None
+        return pid if procfs.command(pid) == self.program.name[:COMM_MOST] else None
+
+    async def start(self, any_user: bool) -> None:
+        """Start it, in empty directories. any_user: one server takes clients of all users.
+        Refused: it does not start."""
+        trusted_files.check(self.program, "daemon.mps_control")
+        try:
+            self._empty()
+            status = await children.leave_behind(
+                *(str(self.program), "-d", *([ANY_USER] if any_user else [])),
+                env=self._environment(),
+                patience_s=START_S,
+            )
+        except OSError as fault:
+            raise Refused(
+                f"{self.program} cannot be started: {fault.strerror}",
+                "install NVIDIA's MPS, or set daemon.mps_control in gpu-leased.toml",
+            ) from None
+        if status or self.pid() is None:
+            how = "did not become a daemon in time" if status is None else f"ended with {status}"
+            raise Refused(f"{self.program} {how}", f"see {self.logs}/control.log")
+
+    async def quit(self) -> None:
+        """End it with its servers, and remove its directories."""
+        env = self._environment()
+        await children.run(
+            str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
+        )
+        self._remove()
+
+    def faults(self) -> int:
+        """How many faults the server has written of since the last look. Its logs stay small."""
+        found = b""
+        try:
+            with (self.logs / LOGS[1]).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                start = size if self.read is None else self.read
+                start = start if start <= size else 0  # it has been cut
+                file.seek(start)
+                found = file.read(LOOK_MOST)
+                self.read = start + len(found)
+        except OSError:
+            self.read = 0
+        whole = found[: found.rfind(b"\n") + 1]
+        self.read -= len(found) - len(whole) if len(found) < LOOK_MOST else 0
+        self._cut()
+        return whole.count(FAULT)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipes),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.logs),
+            "CUDA_VISIBLE_DEVICES": self.uuid,
+        }
+
+    def _empty(self) -> None:
+        """Directories without what one that was killed has left. Servers run as their clients'
+        users, who have to reach the pipes."""
+        self._remove()
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for place, mode in ((self.folder, 0o755), (self.pipes, 0o755), (self.logs, 0o700)):
+            place.mkdir(mode=mode, exist_ok=True)
+            place.chmod(mode)
+        self.read = 0
+
+    def _remove(self) -> None:
+        for place in (self.pipes, self.logs):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _cut(self) -> None:
+        """A user who starts many processes fills no memory with their lines."""
+        for name in LOGS:
+            path = self.logs / name
+            try:
+                if path.stat().st_size > LOG_MOST:
+                    os.truncate(path, 0)
+            except OSError:
+                continue

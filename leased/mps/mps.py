@@ -1,0 +1,194 @@
+"""Which GPUs of the node are shared by MPS, who may have them, and what their jobs need.
+
+A GPU's mode is [device] space of the configuration, and changes when no job is on it. What a job
+was given stays with it (Resolved.space), so the next daemon knows the mode of a GPU with jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from leased.api import answers
+from leased.base.errors import Refused
+from leased.config import options
+from leased.config.config import Config
+from leased.config.options import MPS, TIME, Options, Resolved
+from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.mps.control import Control
+from leased.mps.server import Server
+from leased.mps.together import Together
+from leased.processes import procfs
+
+log = logging.getLogger("gpu-leased")
+
+LOOK_S = 1.0
+FOLDER = "mps"
+OURS = "GPU_LEASE_MPS"  # so that the plugin knows what to remove from a job's environment
+LOST_SHOWN = 8
+
+
+@dataclass
+class Mps:
+    """servers: by UUID, of the GPUs in this mode. lost: by UUID, the last jobs whose work a fault
+    has ended."""
+
+    leases: Leases
+    config: Callable[[], Config]
+    servers: dict[str, Server] = field(default_factory=dict)
+    together: Together = field(default_factory=Together)
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+
+    # -- the servers -----------------------------------------------------------------
+
+    async def beat(self) -> None:
+        """Look at all GPUs. Call it every LOOK_S, and once before jobs are taken."""
+        await asyncio.gather(*(self._look(gpu) for gpu in self.leases.gpus.slurms()))
+
+    async def _look(self, gpu: Gpu) -> None:
+        await self._settle(gpu)
+        server = self.servers.get(gpu.uuid)
+        if server is not None and await server.look(self.clock()):
+            self._note_fault(gpu)
+
+    async def _settle(self, gpu: Gpu) -> None:
+        """Bring the GPU into the mode that it is to have, if no job is there."""
+        there = self.leases.tenants.sharing(gpu.uuid)
+        wanted = self.config().for_device(gpu.index, gpu.uuid)
+        any_user = wanted.mps_together == "any"
+        server = self.servers.get(gpu.uuid)
+        if there:
+            if server is None and any(tenant.given.space == MPS for tenant in there):
+                self.servers[gpu.uuid] = self._server(gpu, any_user)
+            return
+        if server is not None and (wanted.space != MPS or server.any_user != any_user):
+            del self.servers[gpu.uuid]
+            await server.control.quit()
+            log.info("MPS of GPU %d has been ended", gpu.index)
+        elif server is None and wanted.space != MPS:
+            left = self._control(gpu)
+            if left.pid() is not None:  # of a daemon before, which had another configuration
+                await left.quit()
+        if wanted.space == MPS and gpu.uuid not in self.servers:
+            self.servers[gpu.uuid] = self._server(gpu, any_user)
+
+    def _control(self, gpu: Gpu) -> Control:
+        config = self.config()
+        return Control(config.mps_control, config.runtime_dir / FOLDER, gpu.uuid)
+
+    def _server(self, gpu: Gpu, any_user: bool) -> Server:
+        return Server(self._control(gpu), gpu.index, any_user)
+
+    def _note_fault(self, gpu: Gpu) -> None:
+        hit = [t for t in self.leases.tenants.sharing(gpu.uuid) if t.clients]
+        self.lost[gpu.uuid] = [tenant.job for tenant in hit][:LOST_SHOWN]
+        self.together.fault((tenant.uid for tenant in hit), self.clock())
+        log.warning(
+            "GPU %d: a fault of one process has ended the work of all under MPS: %s",
+            *(gpu.index, ", ".join(f"job {name}" for name in self.lost[gpu.uuid]) or "no job"),
+        )
+
+    # -- jobs --------------------------------------------------------------------------
+
+    def admit(self, said: Options, given: Resolved, uid: int, gang: Collection[Gpu]) -> Resolved:
+        """The options of a new job with the mode of its GPUs. Refused: it may not be there."""
+        modes = {gpu.uuid in self.servers for gpu in gang}
+        index = min((gpu.index for gpu in gang), default=0)
+        if True not in modes:
+            self._check_without(said, index)
+            return replace(given, space=TIME, sm=1.0)
+        self._check_width([gpu.uuid for gpu in gang])
+        if said.space == TIME:
+            raise Refused(
+                f"space:time, but GPU {index} is shared by MPS",
+                "leave space out, or submit the job for another node",
+            )
+        server = self.servers[next(iter(gang)).uuid]
+        if not server.runs:
+            raise Refused(
+                f"GPU {index} is shared by MPS, which does not run: {server.why}",
+                "tell the administrator, and submit the job again",
+            )
+        there = (tenant.uid for tenant in self.leases.tenants.sharing(server.control.uuid))
+        self.together.check(index, server.any_user, uid, there, self.clock())
+        return replace(given, space=MPS)
+
+    @staticmethod
+    def _check_without(said: Options, index: int) -> None:
+        """Refused: the job needs MPS, and the GPU is not shared by it."""
+        if said.space == MPS:
+            raise Refused(
+                f"space:mps, but GPU {index} is not shared by MPS",
+                "leave space out, or ask the administrator which nodes have it "
+                "([device] space in gpu-leased.toml)",
+            )
+        if said.sm is not None and said.sm < 1:
+            raise Refused(
+                f"sm:{said.sm:g} needs a GPU that is shared by MPS, and GPU {index} is not",
+                "leave sm out; limit:0.3 gives a part of the GPU's time",
+            )
+
+    @staticmethod
+    def _check_width(gang: Collection[str]) -> None:
+        if len(gang) > 1:
+            raise Refused(
+                "a process under MPS finds the server of one GPU only, and this job has "
+                f"{len(gang)} GPUs of the node",
+                "ask for shards of one GPU, or for a node without MPS",
+            )
+
+    def check_more(self, tenant: Tenant, others: Iterable[Gpu]) -> None:
+        """Refused: a further step of the job may not have these GPUs too."""
+        more = [gpu.uuid for gpu in others]
+        if more and (tenant.given.space == MPS or any(uuid in self.servers for uuid in more)):
+            self._check_width([*tenant.gang, *more])
+
+    def environment(self, tenant: Tenant, options_text: str) -> dict[str, str]:
+        """What the tasks of a step need. options_text: the step's own, whose sm counts. Refused:
+        these options are wrong, or need MPS."""
+        said = options.parse(options_text)
+        if tenant.given.space != MPS:
+            self._check_without(replace(said, space=None), self._index(tenant))
+            return {}
+        uuid = tenant.gang[0]
+        server = self.servers.get(uuid)
+        pipes = str(server.control.pipes if server else self.config().runtime_dir / FOLDER / uuid)
+        part = tenant.given.sm if said.sm is None else said.sm
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": pipes,
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{100 * part:g}",
+            "CUDA_VISIBLE_DEVICES": uuid,  # the server knows no other GPU
+            OURS: pipes,
+        }
+
+    def _index(self, tenant: Tenant) -> int:
+        by_uuid = {gpu.uuid: gpu.index for gpu in self.leases.gpus.slurms()}
+        return min(by_uuid.get(uuid, 0) for uuid in tenant.gang)
+
+    # -- for people ----------------------------------------------------------------------
+
+    def status(self, uuid: str) -> answers.Mps | None:
+        """What status says of a GPU; None: it is not shared by MPS."""
+        server = self.servers.get(uuid)
+        if server is None:
+            return None
+        return {
+            "why": server.why or None,
+            "any_user": server.any_user,
+            "ended": server.ended,
+            "faults": server.faults,
+            "lost": self.lost.get(uuid, []),
+        }
+
+    def is_server(self, pid: int) -> bool:
+        """Whether the process is a server that a control program of ours has started."""
+        found = procfs.stat(pid) if self.servers else None
+        return found is not None and any(
+            server.control.pid() == found.parent for server in self.servers.values()
+        )

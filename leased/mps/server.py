@@ -1,0 +1,78 @@
+"""Keeps MPS running on one GPU: starts it, finds it, starts it again, and hears of its faults."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from leased.base.errors import Refused
+from leased.mps.control import Control
+
+log = logging.getLogger("gpu-leased")
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0  # before it is started again; twice as long each time
+SETTLED_S = 60.0  # one that has run for so long is started again at once
+
+
+@dataclass
+class Server:
+    """MPS on one GPU. index: Slurm's. any_user: it takes clients of all users. why: why it does
+    not run; "": it runs. ended: how often it has ended by itself. faults: how often a fault of one
+    client has ended the work of all. Times are seconds of the monotonic clock."""
+
+    control: Control
+    index: int
+    any_user: bool
+    why: str = "it has not been started yet"
+    ended: int = 0
+    faults: int = 0
+    since: float = 0.0  # when it last began to run
+    again_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+
+    @property
+    def runs(self) -> bool:
+        return not self.why
+
+    async def look(self, now: float) -> int:
+        """Start it if it does not run and is due. Returns how many faults there have been."""
+        if self.control.pid() is None:
+            self._note_end(now)
+            if now >= self.again_at:
+                await self._start(now)
+            return 0
+        if not self.runs:
+            log.info("MPS runs on GPU %d already", self.index)
+            self._begins(now)
+        found = self.control.faults()
+        self.faults += found
+        return found
+
+    def _note_end(self, now: float) -> None:
+        if not self.runs:
+            return
+        self.ended += 1
+        self.why = "it has ended, and is started again"
+        log.warning("MPS of GPU %d has ended; it is started again", self.index)
+        if now - self.since >= SETTLED_S:
+            self.pause_s = FIRST_PAUSE_S
+        self._put_off(now)
+
+    def _put_off(self, now: float) -> None:
+        self.again_at = now + self.pause_s
+        self.pause_s = min(2 * self.pause_s, MOST_PAUSE_S)
+
+    async def _start(self, now: float) -> None:
+        try:
+            await self.control.start(self.any_user)
+        except Refused as fault:
+            if self.why != fault.sentence():
+                log.error("MPS of GPU %d: %s", self.index, fault.sentence())
+            self.why = fault.sentence()
+            self._put_off(now)
+            return
+        log.info("MPS runs on GPU %d", self.index)
+        self._begins(now)
+
+    def _begins(self, now: float) -> None:
+        self.why, self.since = "", now

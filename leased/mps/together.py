@@ -1,0 +1,42 @@
+"""Whose jobs may be together on a GPU under MPS, where one job's fault ends the work of all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from leased.base.errors import Refused
+
+APART_S = 3600.0  # users one of whom has ended the other's work are kept apart for so long
+USERS_MOST = 16  # of one fault, that are kept apart: as many pairs as 120
+
+
+@dataclass
+class Together:
+    """until: by two users, the time until which their jobs are kept apart (s, monotonic)."""
+
+    until: dict[frozenset[int], float] = field(default_factory=dict)
+
+    def fault(self, users: Iterable[int], now: float) -> None:
+        """A fault has ended the work of these users' jobs. It is not known whose fault it was."""
+        self.until = {pair: at for pair, at in self.until.items() if at > now}
+        for pair in itertools.combinations(sorted(set(users))[:USERS_MOST], 2):
+            self.until[frozenset(pair)] = now + APART_S
+
+    def check(self, index: int, any_user: bool, uid: int, there: Iterable[int], now: float) -> None:
+        """Refused: a job of the user may not be on the GPU beside jobs of those that are there."""
+        for other in sorted(set(there) - {uid}):
+            if not any_user:
+                raise Refused(
+                    f"under MPS only jobs of one user are on GPU {index} at once, and one of "
+                    "another user is there",
+                    "submit the job again when that has ended, or for another node",
+                )
+            left = self.until.get(frozenset((uid, other)), now) - now
+            if left > 0:
+                raise Refused(
+                    f"on GPU {index} is a job of a user with whose jobs yours have lost work: a "
+                    "fault of one has ended both under MPS",
+                    f"submit the job again in {left / 60:.0f} minutes, or for another node",
+                )

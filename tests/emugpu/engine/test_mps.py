@@ -1,0 +1,122 @@
+"""Programs that are clients of an emulated MPS server: parts of a device, faults that spread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.emugpu.mps_control import install
+from tests.emugpu.programs import finish, go_on, line, program
+from tests.emugpu.server import EmulatedGpu
+
+
+@pytest.fixture
+def gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
+    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny", trace=True) as made:
+        yield made
+
+
+@pytest.fixture
+def mps(short_dir: Path) -> Iterator[dict[str, str]]:
+    """The environment of clients of a control program that runs."""
+    with control(short_dir) as env:
+        yield env
+
+
+@contextmanager
+def control(folder: Path) -> Iterator[dict[str, str]]:
+    pipes, logs = folder / "pipes", folder / "logs"
+    for place in (pipes, logs):
+        place.mkdir()
+    command = install(folder)
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+    subprocess.run([command, "-d"], env=os.environ | env, check=True, stdin=subprocess.DEVNULL)
+    try:
+        yield env
+    finally:
+        subprocess.run(
+            [command], input="quit\n", text=True, env=os.environ | env, check=True, timeout=60
+        )
+
+
+@contextmanager
+def client(
+    gpu: EmulatedGpu, env: dict[str, str], code: str, percent: int = 100
+) -> Iterator[subprocess.Popen[str]]:
+    told = env | {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
+    set_up = "import os\n" + "".join(f"os.environ[{k!r}] = {v!r}\n" for k, v in told.items())
+    with program(gpu, set_up + code) as started:
+        yield started
+
+
+RUNS = """
+setup()
+say("up")
+wait()
+ok(launch("spin", {ns}))
+say(error(d.cuCtxSynchronize()))
+"""
+ILLEGAL = """
+setup()
+say("up")
+wait()
+launch("fill", 12345 * MIB, 1000, 1)
+say(error(d.cuCtxSynchronize()))
+wait()
+"""
+WAITS = """
+setup()
+ok(launch("spin", 3_600_000_000_000))
+say("up")
+say(error(d.cuCtxSynchronize()))
+wait()
+"""
+BEGINS = """
+say(error(d.cuInit(0)))
+"""
+
+
+def test_a_fault_of_one_client_ends_the_work_of_all(gpu: EmulatedGpu, mps: dict[str, str]) -> None:
+    with (
+        client(gpu, mps, WAITS) as neighbour,
+        client(gpu, mps, ILLEGAL) as guilty,
+        program(gpu, RUNS.format(ns=1000)) as apart,
+    ):
+        assert {line(one) for one in (neighbour, guilty, apart)} == {"up"}
+        go_on(guilty)
+        assert line(guilty) == line(neighbour) == "ILLEGAL_ADDRESS"
+        with client(gpu, mps, BEGINS) as early:
+            assert line(early) == "MPS_SERVER_NOT_READY"
+        go_on(apart)
+        assert finish(apart) == "CUDA_SUCCESS\n", "it is no client of the server"
+        for one in (guilty, neighbour):
+            go_on(one)
+            finish(one)
+    with client(gpu, mps, BEGINS) as later:
+        assert line(later) == "CUDA_SUCCESS"
+    assert (Path(mps["CUDA_MPS_LOG_DIRECTORY"]) / "server.log").read_text().count("fatal") == 1
+
+
+def test_a_part_of_the_multiprocessors_slows_kernels_in_proportion(
+    gpu: EmulatedGpu, mps: dict[str, str]
+) -> None:
+    """By the clock of the device: between the slices of its kernel it rests."""
+    with client(gpu, mps, RUNS.format(ns=400_000_000), percent=25) as slow:
+        assert line(slow) == "up"
+        go_on(slow)
+        finish(slow)
+        slices = [(start, end) for _, pid, start, end in gpu.trace() if pid == slow.pid]
+    busy = sum(end - start for start, end in slices)
+    assert slices[-1][1] - slices[0][0] > 3 * busy
+
+
+def test_without_a_control_program_a_program_runs_as_always(
+    gpu: EmulatedGpu, short_dir: Path
+) -> None:
+    with client(gpu, {"CUDA_MPS_PIPE_DIRECTORY": str(short_dir)}, BEGINS) as alone:
+        assert line(alone) == "CUDA_SUCCESS"

@@ -1,0 +1,140 @@
+"""MPS on one GPU: it is started, found again, started again when it has died, and heard."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.mps import control as of_control
+from leased.mps.control import Control
+from leased.mps.server import FIRST_PAUSE_S, SETTLED_S, Server
+from tests.mps.conftest import UUID, kill
+
+
+def look(server: Server, now: float) -> int:
+    return asyncio.run(server.look(now))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def says(control: Control, words: str) -> None:
+    with (control.logs / "server.log").open("a") as log:
+        log.write(words)
+
+
+def test_it_is_started_in_directories_that_users_can_reach_and_not_write(control: Control) -> None:
+    server = Server(control, 0, any_user=False)
+    os.umask(before := os.umask(0o077))
+    os.umask(0o077)  # as the unit has it
+    try:
+        look(server, 0.0)
+    finally:
+        os.umask(before)
+    assert server.runs
+    assert control.pid() is not None
+    assert (mode(control.folder), mode(control.pipes), mode(control.logs)) == (0o755, 0o755, 0o700)
+    assert mode(control.pipes / "control") == 0o666
+
+
+def test_one_that_dies_is_started_again_at_growing_pauses_in_empty_directories(
+    control: Control,
+) -> None:
+    server = Server(control, 0, any_user=False)
+    look(server, 0.0)
+    now = 0.0
+    for times, pause in enumerate((FIRST_PAUSE_S, 2 * FIRST_PAUSE_S), 1):
+        (control.pipes / "stale").write_text("x")
+        kill(control)
+        look(server, now)
+        assert (server.runs, server.ended) == (False, times)
+        look(server, now + 0.9 * pause)
+        assert control.pid() is None, "its pause is not over"
+        now += pause
+        look(server, now)
+        assert server.runs
+        assert not (control.pipes / "stale").exists()
+    kill(control)
+    look(server, now + SETTLED_S)
+    assert server.again_at == now + SETTLED_S + FIRST_PAUSE_S, "it had run for long"
+
+
+def test_the_next_daemon_finds_it(control: Control) -> None:
+    look(Server(control, 0, any_user=False), 0.0)
+    first = control.pid()
+    says(control, "Server is handling a fatal GPU error.\n")
+    again = Server(Control(control.program, control.folder, UUID), 0, any_user=False)
+    assert look(again, 0.0) == 0, "what the log said before has been counted before"
+    assert again.runs
+    assert control.pid() == first
+    says(again.control, "Server is handling a fatal GPU error.\n")
+    assert look(again, 1.0) == 1
+
+
+def test_faults_are_counted_once_also_where_a_line_comes_in_two_pieces(control: Control) -> None:
+    server = Server(control, 0, any_user=False)
+    look(server, 0.0)
+    found = []
+    for words in ("Client connected\nServer is handling a fatal G", "PU error.\n", "more\n"):
+        says(control, words)
+        found.append(look(server, 1.0))
+    assert found == [0, 1, 0]
+    assert server.faults == 1
+
+
+def test_logs_stay_small(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_control, "LOG_MOST", 64)
+    server = Server(control, 0, any_user=False)
+    look(server, 0.0)
+    says(control, "Client connected\n" * 10)
+    look(server, 1.0)
+    assert (control.logs / "server.log").stat().st_size == 0
+    says(control, "Server is handling a fatal GPU error.\n")
+    assert look(server, 2.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\nexit 3\n", "ended with 3"),
+        ("#!/bin/sh\nexit 0\n", "ended with 0"),
+        (None, "cannot be started: No such file"),
+    ],
+)
+def test_one_that_does_not_start_says_why_and_where_to_look(
+    short_dir: Path, text: str | None, words: str
+) -> None:
+    program = short_dir / "nvidia-cuda-mps-control"
+    if text is not None:
+        program.write_text(text)
+        program.chmod(0o755)
+    control = Control(program, short_dir / "mps", UUID)
+    with pytest.raises(Refused, match=words):
+        asyncio.run(control.start(any_user=False))
+    server = Server(control, 0, any_user=False)
+    look(server, 0.0)
+    assert words in server.why
+    assert server.again_at == FIRST_PAUSE_S
+
+
+def test_a_program_that_does_not_become_a_daemon_is_ended(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_control, "START_S", 0.2)
+    program = short_dir / "nvidia-cuda-mps-control"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    with pytest.raises(Refused, match="did not become a daemon in time"):
+        asyncio.run(Control(program, short_dir / "mps", UUID).start(any_user=False))
+
+
+def test_another_process_with_its_number_is_not_taken_for_it(control: Control) -> None:
+    control.pipes.mkdir(parents=True)
+    (control.pipes / of_control.PID_FILE).write_text(f"{os.getpid()}\n")
+    assert control.pid() is None

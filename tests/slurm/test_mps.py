@@ -1,0 +1,104 @@
+"""Whole jobs on a GPU that is shared by MPS."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.api.client import ask
+from tests.conftest import ROOT
+from tests.emugpu.mps_control import install
+from tests.slurm.processes import wait_until
+from tests.slurm.site import Site, sharing_site
+from tests.support.programs import SET_UP
+from tests.support.work_dir import work_dir
+
+# Says what it was given, computes until a file is there, and says how its last call ended.
+WORKS = (
+    SET_UP
+    + """
+import pathlib
+say(*(os.environ.get(name) for name in (
+    "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES")))
+result = d.CUresult.CUDA_SUCCESS
+while result == d.CUresult.CUDA_SUCCESS and not pathlib.Path(sys.argv[1]).exists():
+    spin(5_000_000)
+    (result,) = d.cuCtxSynchronize()
+if sys.argv[2:]:
+    values = ((1 << 50, 1000, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32))
+    d.cuLaunchKernel(kernel["fill"], 1, 1, 1, 1, 1, 1, 0, 0, values, 0)
+    (result,) = d.cuCtxSynchronize()
+say(result.name)
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """GPU 0 is shared by MPS, GPU 1 is not."""
+    place = work_dir()
+    conf = f'mps_control = "{install(place)}"\n[device.0]\nspace = "mps"\n'
+    try:
+        with sharing_site(gpus=2, leased_conf=conf) as made:
+            yield made
+    finally:
+        for pid in place.parent.glob("*/run/mps/*/*.pid"):
+            pid.unlink()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def submit(site: Site, name: str, options: str, *more: str) -> int:
+    program = site.work / "works.py"
+    program.write_text(WORKS)
+    return site.slurm.sbatch(
+        *("--gres=shard:1", f"--gpu-share={options}", "-o", str(log(site, name))),
+        *(
+            "--wrap",
+            f"cd {ROOT} && exec {sys.executable} {program} {end(site, name)} {' '.join(more)}",
+        ),
+        cwd=site.work,
+    )
+
+
+def end(site: Site, name: str) -> Path:
+    return site.work / f"{name}.end"
+
+
+def log(site: Site, name: str) -> Path:
+    return site.work / f"{name}.log"
+
+
+def said(site: Site, name: str) -> list[str]:
+    return log(site, name).read_text().splitlines()
+
+
+def mps(site: Site) -> Any:
+    return ask(site.leased.admin_socket, {"op": "status"})["devices"][0]["mps"]
+
+
+def test_two_jobs_share_a_server_and_a_fault_of_one_is_counted(site: Site) -> None:
+    jobs = {
+        "quiet": submit(site, "quiet", "space:mps,sm:30%"),
+        "guilty": submit(site, "guilty", "space:mps", "fault"),
+    }
+    uuid = site.devices()[0]
+    for name, percent in (("quiet", "30"), ("guilty", "100")):
+        site.wait_for_tenant(jobs[name])
+        wait_until(f"{name} to compute", lambda: len(said(site, name)) > 0)  # noqa: B023
+        pipes = site.leased.run_dir / "mps" / uuid
+        assert said(site, name) == [f"{pipes} {percent} {uuid}"]
+    status = {t["job_id"]: t for t in site.status()}
+    for job in jobs.values():
+        assert status[job]["space"] == "mps"
+        assert "an MPS server has them" in status[job]["channels"]["why"]
+    end(site, "guilty").touch()
+    for name, job in jobs.items():
+        assert site.slurm.wait(job) == "COMPLETED"
+        assert said(site, name)[-1] == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    wait_until("the fault to be counted", lambda: mps(site)["faults"] == 1)
+    site.node_is_idle()
