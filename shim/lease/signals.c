@@ -13,6 +13,7 @@
  */
 #include "lease/signals.h"
 
+#include "lease/contain.h"
 #include "lease/wake.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ static bool is_programs(const struct sigaction *action)
 {
 	bool set = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 
-	return set && action->sa_sigaction != count && !(action->sa_flags & (int)SA_RESETHAND);
+	return set && action->sa_sigaction != count && !contain_is_ours(action) &&
+	       !(action->sa_flags & (int)SA_RESETHAND);
 }
 
 static void stand_before(int number)

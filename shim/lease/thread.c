@@ -13,6 +13,7 @@
 #include "gate/quiet.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
+#include "lease/contain.h"
 #include "lease/explain.h"
 #include "lease/host_memory.h"
 #include "lease/link.h"
@@ -171,11 +172,13 @@ static void *client_main(void *argument)
 		speak();
 		notice_loss();
 		lease_advance(&process_lease);
+		contain_advance();
 		explain();
 	}
 	link_lose();
 	notice_loss();
 	signals_watch(false);
+	contain_end();
 	waiting_wake_all();
 	quiet_end();
 	host_memory_offered(false);
@@ -227,6 +230,7 @@ static bool start(void)
 	starter = getpid();
 	atomic_store(&thread_runs, true);
 	suspend_watch();
+	contain_begin();
 	started = thread_start(client_main, STACK_BYTES);
 	if (started)
 		return true;
