@@ -349,6 +349,7 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
 
 UNWRITTEN = {"job_id": 9, "job": "7_2", "since_s": 95.4, "why": "it has no row"}
 
+MPS = {"why": None, "any_user": False, "ended": 0, "faults": 0, "lost": ["7"]}
 REFUSED = {"state": "refused", "why": "MPS has the channels", "processes": 1}
 WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "not asked": (
@@ -368,6 +369,18 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
             tenants=[{"job": "7", "clients": 2, "channels": REFUSED}] * 3
         ),
         *("time-slices", "the time slices of 3 jobs cannot be set; job 7: its time slices are"),
+    ),
+    "MPS that does not run": (
+        lambda n: setattr(
+            n, "answer", status() | {"devices": [{"index": 3, "mps": MPS | {"why": "it ended"}}]}
+        ),
+        *("mps", "GPU 3 takes no new jobs, as MPS does not run there: it ended"),
+    ),
+    "work lost under MPS": (
+        lambda n: setattr(
+            n, "answer", status() | {"devices": [{"index": 3, "mps": MPS | {"faults": 2}}]}
+        ),
+        *("mps", "GPU 3: 2 faults of one process ended the work of all under MPS; the last"),
     ),
     "usage that waits": (
         lambda n: n.answer.update(usage_waiting={"runs": 3, "first": [UNWRITTEN]}),  # type: ignore[union-attr]
@@ -592,3 +605,11 @@ def test_without_a_keeper_nothing_is_said_to_be_ready(node: Node) -> None:
     node.look()
     assert node.found["copies"].level == WARNING
     assert "copies-ahead" not in node.found
+
+
+def test_gpus_shared_by_mps_are_in_order_and_their_jobs_are_no_warning(node: Node) -> None:
+    job = {"job": "7", "clients": 2, "channels": REFUSED, "space": "mps"}
+    node.answer = status() | {"devices": [{"index": 3, "mps": MPS}], "tenants": [job]}
+    node.look()
+    assert node.found["mps"].text.startswith("MPS runs on GPU 3; its server has the channel groups")
+    assert (node.found["mps"].level, node.found["time-slices"].level) == ("ok", "ok")

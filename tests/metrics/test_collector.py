@@ -84,6 +84,8 @@ def test_the_mode_of_a_gpu_is_one_of_all() -> None:
     assert found.pop(("faulty",)) == 1
     assert set(found.values()) == {0.0}
     assert modes.values("gpu_lease_device_faulty", "gpu") == {("0",): 1.0}
+    assert modes.values("gpu_lease_device_mps_faults_total", "gpu") == {("0",): 3.0}
+    assert modes.values("gpu_lease_device_mps_ends_total", "gpu") == {("0",): 2.0}
 
 
 def test_a_daemon_that_does_not_answer_is_down() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,12 +45,14 @@ def site() -> Iterator[Site]:
     """GPU 0 is shared by MPS, GPU 1 is not."""
     place = work_dir()
     conf = f'mps_control = "{install(place)}"\n[device.0]\nspace = "mps"\n'
+    pids: list[int] = []
     try:
         with sharing_site(gpus=2, leased_conf=conf) as made:
             yield made
+            pids += (int(file.read_text()) for file in made.leased.run_dir.glob("mps/*/*.pid"))
     finally:
-        for pid in place.parent.glob("*/run/mps/*/*.pid"):
-            pid.unlink()
+        for pid in pids:  # it outlives the daemon
+            os.kill(pid, signal.SIGTERM)
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -74,7 +78,8 @@ def log(site: Site, name: str) -> Path:
 
 
 def said(site: Site, name: str) -> list[str]:
-    return log(site, name).read_text().splitlines()
+    """Nothing, as long as the job has not begun."""
+    return log(site, name).read_text().splitlines() if log(site, name).exists() else []
 
 
 def mps(site: Site) -> Any:
@@ -101,4 +106,28 @@ def test_two_jobs_share_a_server_and_a_fault_of_one_is_counted(site: Site) -> No
         assert site.slurm.wait(job) == "COMPLETED"
         assert said(site, name)[-1] == "CUDA_ERROR_ILLEGAL_ADDRESS"
     wait_until("the fault to be counted", lambda: mps(site)["faults"] == 1)
+    site.node_is_idle()
+
+
+def test_a_step_may_have_another_part(site: Site) -> None:
+    shown = "printenv CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    said = site.batch(
+        f"{shown}; srun --gpu-share=sm:50% {shown}", "--gres=shard:1", "--gpu-share=sm:25%"
+    )
+    assert said.split() == ["25", "50"]
+
+
+def test_what_a_job_under_mps_submits_has_nothing_of_it(site: Site) -> None:
+    ours = {"CUDA_MPS_PIPE_DIRECTORY": "/run/x", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    for env, stays in ((ours | {"GPU_LEASE_MPS": "/run/x"}, {}), (ours, ours)):
+        done = site.run("--gres=gpu:1", "env", env=env)
+        shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "_MPS" in line)
+        assert shown == stays, done.stderr
+
+
+def test_a_job_that_cannot_have_its_mode_is_told(site: Site) -> None:
+    """The jobs before have left GPU 0, where a shard goes first."""
+    done = site.run("--gres=shard:1", "--gpu-share=space:time", "true")
+    assert done.returncode == 1
+    assert "space:time, but GPU 0 is shared by MPS; leave space out" in done.stderr
     site.node_is_idle()
