@@ -7,8 +7,11 @@ do, and the next daemon finds it by its pid file.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from leased.config import trusted_files
 from leased.processes import procfs
 
 START_S = 10.0
+ENDING_S, ENDING_LOOKS = 2.0, 40
 COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
 PID_FILE = "nvidia-cuda-mps-control.pid"
 LOGS = ("control.log", "server.log")
@@ -79,11 +83,20 @@ class Control:
             raise Refused(f"{self.program} {how}", f"see {self.logs}/control.log")
 
     async def quit(self) -> None:
-        """End it with its servers, and remove its directories."""
+        """End it with its servers, and remove its directories. One that does not end is killed."""
         env = self._environment()
-        await children.run(
-            str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
-        )
+        with contextlib.suppress(OSError):
+            await children.run(
+                str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
+            )
+        for _ in range(ENDING_LOOKS):
+            if self.pid() is None:
+                break
+            await asyncio.sleep(ENDING_S / ENDING_LOOKS)
+        pid = self.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._remove()
 
     def faults(self) -> int:

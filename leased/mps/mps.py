@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from leased.api import answers
 from leased.base.errors import Refused
 from leased.config import options
-from leased.config.config import Config
+from leased.config.config import Config, DeviceConfig
 from leased.config.options import MPS, TIME, Options, Resolved
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
@@ -31,64 +31,80 @@ LOOK_S = 1.0
 FOLDER = "mps"
 OURS = "GPU_LEASE_MPS"  # so that the plugin knows what to remove from a job's environment
 LOST_SHOWN = 8
+DRAINED = "the GPU is drained"
 
 
 @dataclass
 class Mps:
-    """servers: by UUID, of the GPUs in this mode. lost: by UUID, the last jobs whose work a fault
-    has ended."""
+    """servers: by UUID, of the GPUs in this mode. there: by UUID, the jobs that had processes there
+    at the last look, with their users. lost: by UUID, jobs whose work the last fault has ended."""
 
     leases: Leases
     config: Callable[[], Config]
     servers: dict[str, Server] = field(default_factory=dict)
     together: Together = field(default_factory=Together)
+    there: dict[str, dict[str, int]] = field(default_factory=dict)
     lost: dict[str, list[str]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
 
     # -- the servers -----------------------------------------------------------------
 
+    async def begin(self) -> None:
+        """Before jobs are taken: end what an earlier daemon has left of another configuration, and
+        start what is missing."""
+        for gpu in self.leases.gpus.slurms():
+            left = self._control(gpu)
+            if left.pid() is not None and not self._has_mode(gpu):
+                await left.quit()
+        await self.beat()
+
     async def beat(self) -> None:
-        """Look at all GPUs. Call it every LOOK_S, and once before jobs are taken."""
-        await asyncio.gather(*(self._look(gpu) for gpu in self.leases.gpus.slurms()))
+        """Look at the GPUs in this mode. Call it every LOOK_S."""
+        gpus = self.leases.gpus.slurms()
+        looked = [gpu for gpu in gpus if gpu.uuid in self.servers or self._has_mode(gpu)]
+        if looked:
+            await asyncio.gather(*map(self._look, looked))
+
+    def _wanted(self, gpu: Gpu) -> DeviceConfig:
+        return self.config().for_device(gpu.index, gpu.uuid)
+
+    def _has_mode(self, gpu: Gpu) -> bool:
+        """Whether the GPU is to be in this mode: for the jobs that are there, or else by the
+        configuration."""
+        there = self.leases.tenants.sharing(gpu.uuid)
+        return any(t.given.space == MPS for t in there) if there else self._wanted(gpu).space == MPS
 
     async def _look(self, gpu: Gpu) -> None:
-        await self._settle(gpu)
+        any_user = self._wanted(gpu).mps_together == "any"
         server = self.servers.get(gpu.uuid)
-        if server is not None and await server.look(self.clock()):
-            self._note_fault(gpu)
-
-    async def _settle(self, gpu: Gpu) -> None:
-        """Bring the GPU into the mode that it is to have, if no job is there."""
-        there = self.leases.tenants.sharing(gpu.uuid)
-        wanted = self.config().for_device(gpu.index, gpu.uuid)
-        any_user = wanted.mps_together == "any"
+        if server is not None and not self.leases.tenants.sharing(gpu.uuid):
+            if not self._has_mode(gpu) or server.any_user != any_user:
+                await server.end("it is being ended")
+                del self.servers[gpu.uuid]
+            elif self.leases.view.device(gpu.uuid).state.drained:
+                await server.end(DRAINED)  # so that the driver can be unloaded
+                return
+        if gpu.uuid not in self.servers and self._has_mode(gpu):
+            self.servers[gpu.uuid] = Server(self._control(gpu), gpu.index, any_user)
         server = self.servers.get(gpu.uuid)
-        if there:
-            if server is None and any(tenant.given.space == MPS for tenant in there):
-                self.servers[gpu.uuid] = self._server(gpu, any_user)
+        if server is None:
             return
-        if server is not None and (wanted.space != MPS or server.any_user != any_user):
-            del self.servers[gpu.uuid]
-            await server.control.quit()
-            log.info("MPS of GPU %d has been ended", gpu.index)
-        elif server is None and wanted.space != MPS:
-            left = self._control(gpu)
-            if left.pid() is not None:  # of a daemon before, which had another configuration
-                await left.quit()
-        if wanted.space == MPS and gpu.uuid not in self.servers:
-            self.servers[gpu.uuid] = self._server(gpu, any_user)
+        if await server.look(self.clock()):
+            self._note_fault(gpu, self._clients(gpu) | self.there.get(gpu.uuid, {}))
+        self.there[gpu.uuid] = self._clients(gpu)
 
     def _control(self, gpu: Gpu) -> Control:
         config = self.config()
         return Control(config.mps_control, config.runtime_dir / FOLDER, gpu.uuid)
 
-    def _server(self, gpu: Gpu, any_user: bool) -> Server:
-        return Server(self._control(gpu), gpu.index, any_user)
+    def _clients(self, gpu: Gpu) -> dict[str, int]:
+        """By name, the users of the jobs that have processes on the GPU."""
+        return {t.job: t.uid for t in self.leases.tenants.sharing(gpu.uuid) if t.clients}
 
-    def _note_fault(self, gpu: Gpu) -> None:
-        hit = [t for t in self.leases.tenants.sharing(gpu.uuid) if t.clients]
-        self.lost[gpu.uuid] = [tenant.job for tenant in hit][:LOST_SHOWN]
-        self.together.fault((tenant.uid for tenant in hit), self.clock())
+    def _note_fault(self, gpu: Gpu, hit: dict[str, int]) -> None:
+        """hit: by name, the users of the jobs that were there; some have ended by now."""
+        self.lost[gpu.uuid] = sorted(hit)[:LOST_SHOWN]
+        self.together.fault(hit.values(), self.clock())
         log.warning(
             "GPU %d: a fault of one process has ended the work of all under MPS: %s",
             *(gpu.index, ", ".join(f"job {name}" for name in self.lost[gpu.uuid]) or "no job"),

@@ -48,6 +48,13 @@ class Server:
         self.faults += found
         return found
 
+    async def end(self, why: str) -> None:
+        """End it, if it runs. It is started again at the next look."""
+        self.why, self.again_at, self.pause_s = why, 0.0, FIRST_PAUSE_S
+        if self.control.pid() is not None:
+            await self.control.quit()
+            log.info("MPS of GPU %d has been ended", self.index)
+
     def _note_end(self, now: float) -> None:
         if not self.runs:
             return

@@ -171,13 +171,14 @@ def test_a_fault_is_counted_and_its_users_are_kept_apart(node: MpsNode) -> None:
         node.ask("register", job, uid=uid)
     for job in (1, 2):  # the third has no process there
         node.leases.tenants[job].clients.append(object())  # type: ignore[arg-type]
-    node.fault()
+    node.look()
     for job in (1, 2):
         node.leases.tenants[job].clients.clear()
+    node.leases.tenants.close(2)  # it ends before the daemon hears of the fault
+    node.fault()
     shown = node.device()["mps"]
     assert (shown["faults"], shown["lost"]) == (1, ["1", "2"])
     assert "the jobs there were 1, 2" in show_mps.troubles(node.admin.shows.first())[0]
-    node.leases.tenants.close(2)
     with pytest.raises(Refused, match="a fault of one has ended both"):
         node.ask("register", 4, uid=1001)
     assert node.ask("register", 5, uid=1002)
@@ -204,9 +205,31 @@ def test_the_next_daemon_ends_what_is_asked_for_no_longer(node: MpsNode) -> None
     control = node.mps.servers[UUIDS[0]].control
     node.restart()
     assert control.pid() is not None
-    node.site()
+    node.config = node.admin.config = replace(node.config, devices={})
+    asyncio.run(node.mps.begin())
     assert control.pid() is None
     assert not control.pipes.exists()
+
+
+def test_a_drained_gpu_leaves_the_driver_alone(node: MpsNode) -> None:
+    control = node.mps.servers[UUIDS[0]].control
+    for op, runs in (("drain", False), ("resume", True)):
+        node.admin.handle({"op": op, "device": "0"}, ROOT_PEER)
+        for _ in range(2):
+            node.look()
+            assert (control.pid() is not None) == runs
+    node.ask("register", 1)
+    node.admin.handle({"op": "drain", "device": "0"}, ROOT_PEER)
+    node.look()
+    assert control.pid() is not None, "a job is there"
+
+
+def test_one_that_cannot_be_told_to_end_is_killed(node: MpsNode) -> None:
+    control = node.mps.servers[UUIDS[0]].control
+    node.program.unlink()
+    node.site()
+    assert control.pid() is None
+    assert UUIDS[0] not in node.mps.servers
 
 
 def test_what_status_says(node: MpsNode) -> None:
