@@ -87,7 +87,6 @@ KEYS = (
         kinds.PATH,
         "/usr/bin/nvidia-cuda-mps-control",
         "NVIDIA's program that runs the MPS servers of GPUs with device.space (docs/mps.md).",
-        at_start=True,
     ),
     key(
         "daemon.tell_placer",

@@ -21,7 +21,7 @@ from spank.register import register
 from tests.conftest import ROOT
 
 STEP = Step(job_id=7, uid=5, memory_mib=100, options="tq:5", cluster="c")
-JOIN = {"op": "join", "job_id": 7, "uid": 5, "cluster": "c", "memory_mib": 100}
+JOIN = {"op": "join", **STEP}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
 SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q")
