@@ -82,6 +82,10 @@ def said(site: Site, name: str) -> list[str]:
     return log(site, name).read_text().splitlines() if log(site, name).exists() else []
 
 
+def channels(site: Site, job: int) -> Any:
+    return next(t for t in site.status() if t["job_id"] == job)["channels"]
+
+
 def mps(site: Site) -> Any:
     return ask(site.leased.admin_socket, {"op": "status"})["devices"][0]["mps"]
 
@@ -97,10 +101,9 @@ def test_two_jobs_share_a_server_and_a_fault_of_one_is_counted(site: Site) -> No
         wait_until(f"{name} to compute", lambda: len(said(site, name)) > 0)  # noqa: B023
         pipes = site.leased.run_dir / "mps" / uuid
         assert said(site, name) == [f"{pipes} {percent} {uuid}"]
-    status = {t["job_id"]: t for t in site.status()}
     for job in jobs.values():
-        assert status[job]["space"] == "mps"
-        assert "an MPS server has them" in status[job]["channels"]["why"]
+        wait_until("its channels to be told", lambda: channels(site, job)["why"])  # noqa: B023
+        assert "an MPS server has them" in channels(site, job)["why"]
     end(site, "guilty").touch()
     for name, job in jobs.items():
         assert site.slurm.wait(job) == "COMPLETED"
