@@ -14,12 +14,15 @@ import pytest
 
 from leased.api.client import ask
 from tests.conftest import ROOT
+from tests.docs import documents
 from tests.emugpu.mps_control import install
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 from tests.support.programs import SET_UP
 from tests.support.work_dir import work_dir
 
+SHOWN = documents.shown("docs/user.md", "#SBATCH --gpu-share=space:mps")
 # Says what it was given, computes until a file is there, and says how its last call ended.
 WORKS = (
     SET_UP
@@ -27,6 +30,7 @@ WORKS = (
 import pathlib
 say(*(os.environ.get(name) for name in (
     "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES")))
+say(os.getpid())
 result = d.CUresult.CUDA_SUCCESS
 while result == d.CUresult.CUDA_SUCCESS and not pathlib.Path(sys.argv[1]).exists():
     spin(5_000_000)
@@ -92,15 +96,15 @@ def mps(site: Site) -> Any:
 
 def test_two_jobs_share_a_server_and_a_fault_of_one_is_counted(site: Site) -> None:
     jobs = {
-        "quiet": submit(site, "quiet", "space:mps,sm:30%"),
+        "quiet": submit(site, "quiet", SHOWN.removeprefix("#SBATCH --gpu-share=")),
         "guilty": submit(site, "guilty", "space:mps", "fault"),
     }
     uuid = site.devices()[0]
     for name, percent in (("quiet", "30"), ("guilty", "100")):
         site.wait_for_tenant(jobs[name])
-        wait_until(f"{name} to compute", lambda: len(said(site, name)) > 0)  # noqa: B023
+        wait_until(f"{name} to compute", lambda: len(said(site, name)) > 1)  # noqa: B023
         pipes = site.leased.run_dir / "mps" / uuid
-        assert said(site, name) == [f"{pipes} {percent} {uuid}"]
+        assert said(site, name)[0] == f"{pipes} {percent} {uuid}"
     for job in jobs.values():
         wait_until("its channels to be told", lambda: channels(site, job)["why"])  # noqa: B023
         assert "an MPS server has them" in channels(site, job)["why"]
@@ -110,6 +114,27 @@ def test_two_jobs_share_a_server_and_a_fault_of_one_is_counted(site: Site) -> No
         assert said(site, name)[-1] == "CUDA_ERROR_ILLEGAL_ADDRESS"
     wait_until("the fault to be counted", lambda: mps(site)["faults"] == 1)
     site.node_is_idle()
+
+
+def test_scancel_leaves_no_work_behind(site: Site) -> None:
+    job = submit(site, "cancelled", "space:mps")
+    wait_until("it to compute", lambda: kernels(site) > 2)
+    site.slurm.run("scancel", str(job))
+    assert site.slurm.wait(job) == "CANCELLED"
+    wait_until("its end to be seen", lambda: not process(site)["alive"])
+    assert process(site)["cut_short"] == 0
+    site.node_is_idle()
+
+
+def process(site: Site) -> dict[str, int]:
+    """What the emulated GPU says of the job that is cancelled; nothing before it begins."""
+    pid = int([*said(site, "cancelled"), "0", "0"][1])
+    found = EmulatedGpu(site.work.parent / "gpu").stats()["processes"]
+    return next((dict(one) for one in found if one["pid"] == pid), {"kernels": 0, "alive": 1})
+
+
+def kernels(site: Site) -> int:
+    return process(site)["kernels"]
 
 
 def test_a_step_may_have_another_part(site: Site) -> None:

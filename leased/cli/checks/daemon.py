@@ -113,7 +113,8 @@ def _mps(status: Status) -> Finding:
     troubles = show_mps.troubles(status)
     shared = [str(d["index"]) for d in status.get("devices", []) if d.get("mps")]
     if troubles:
-        return Finding("mps", WARNING, "; ".join(troubles), "see docs/mps.md, When something fails")
+        words = f"MPS needs attention: {'; '.join(troubles)}"
+        return Finding("mps", WARNING, words, "see docs/mps.md, When something fails")
     if not shared:
         return Finding("mps", OK, "no GPU is shared by MPS")
     return Finding("mps", OK, f"MPS runs on GPU {', '.join(shared)}; {show_mps.CHANNELS}")
