@@ -166,6 +166,7 @@ local CONFLICTS = {
 	{ "REQUESTS", "SMALLER" },
 	{ "REQUESTS", "UNLOCKED" },
 	{ "LIMITED", "UNLOCKED" },
+	{ "PARTED", "TIMED" },
 }
 local LONGEST = 511 -- bytes of the option's value
 M.keys = {
