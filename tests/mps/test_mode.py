@@ -17,8 +17,8 @@ from leased.cli import show_mps
 from leased.config.config import Config, DeviceConfig
 from leased.mps.mps import Mps
 from leased.mps.together import APART_S
-from tests.admin.test_given_options import ROOT_PEER, STEP, UUIDS, Node
 from tests.mps.conftest import kill
+from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
 
 MPS = DeviceConfig(space="mps")
 
