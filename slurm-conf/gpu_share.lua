@@ -183,6 +183,7 @@ M.keys = {
 	class = one_of("online", "offline", "none"),
 	space = one_of("time", "mps"),
 	sm = is_part(0.01),
+	chain = is_label(63),
 }
 
 -- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.

@@ -49,6 +49,7 @@ struct gl_options {
 	uint32_t job_class; /* enum gl_class */
 	uint32_t space;     /* enum gl_space */
 	double sm; /* the part of the multiprocessors that it has at most, above 0 and up to 1 */
+	char chain[GL_LABEL_TEXT]; /* the name of its chain; "": none but the job itself */
 };
 
 /* Parses a text, in which each key may stand once. Returns 0, or -1 after storing a sentence with

@@ -127,3 +127,8 @@ bool format_sm(const struct gl_key_row *key, const struct gl_options *options, s
 {
 	return format_part(to, key, options->sm);
 }
+
+bool format_chain(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+{
+	return format_label(to, key, options->chain);
+}

@@ -272,3 +272,9 @@ int parse_sm(const struct gl_key_row *key, const char *value, struct gl_options 
 {
 	return read_part(key, value, "multiprocessors", &out->sm, fault);
 }
+
+int parse_chain(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                struct fault fault)
+{
+	return read_label(key, value, out->chain, fault);
+}

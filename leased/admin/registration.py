@@ -13,6 +13,7 @@ from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_job, get_text
+from leased.chains import membership
 from leased.config import options
 from leased.config.config import Config
 from leased.config.job_sets import Owner
@@ -120,6 +121,7 @@ class Registration:
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
         more = self.gangs.totals(others, tenant.given)
+        self._check_chain(self._with(tenant.job_id, tenant.uid, tenant.given, others), tenant)
         if tenant.swaps:
             self._check_swap(tenant, more, request)
         if more:
@@ -157,6 +159,7 @@ class Registration:
         said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
+        self._check_chain(tenant)
         if not get_int({"restarts": 0} | request, "restarts", 0, 1 << 32):
             self._check_health(tenant, gang)  # who was evicted is not refused as well
         refusal = self.leases.tenants.refusal(tenant)
@@ -177,6 +180,15 @@ class Registration:
         if note:
             admitted["note"] = note
         return admitted
+
+    def _check_chain(self, asked: Tenant, itself: Tenant | None = None) -> None:
+        """Refused: the chain has too many jobs. itself: the tenant, if it is open already."""
+        others = (other for other in self.leases.tenants.values() if other is not itself)
+        if membership.is_full(asked, others):
+            raise Refused(
+                f"chain:{asked.chain} has {membership.JOBS_MOST} jobs on this GPU already",
+                "submit the job again when one of them has ended, or name another chain",
+            )
 
     def _check_health(self, tenant: Tenant, gang: list[Gpu]) -> None:
         """Refused: one of the GPUs is not well enough for an offline job."""

@@ -33,7 +33,9 @@ SECTIONS = {
 
 # Our own defaults of the options. Keys for which it matters that the site chose them are left out.
 # None by default, or for the GPU to say.
-_NONE = dict.fromkeys(("affinity", "anti_affinity", "exclusion", "job_class", "space", "sm"))
+_NONE = dict.fromkeys(
+    ("affinity", "anti_affinity", "exclusion", "job_class", "space", "sm", "chain")
+)
 _OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_NONE).text()
 
 KEYS = (

@@ -103,6 +103,7 @@ KEYS = {
     "class": _word("class", "job_class"),
     "space": _word("space"),
     "sm": _plain("sm", _part),
+    "chain": _label("chain"),
 }
 
 
@@ -129,6 +130,7 @@ class Options:
     job_class: str | None = None
     space: str | None = None
     sm: float | None = None
+    chain: str | None = None
 
     def over(self, base: Options) -> Options:
         """These options, with the keys that they leave out taken from `base`."""
@@ -164,6 +166,7 @@ PLAIN = Options(
     job_class=NONE,
     space=TIME,
     sm=1.0,
+    chain="",
 )
 SHARE_QUANTUM_NS = 100_000_000  # of a job with a share that names none
 
@@ -175,6 +178,7 @@ class Resolved:
     Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
     affinity, anti_affinity, exclusion: labels; "": none. job_class: online, offline or none. space:
     how its GPUs are shared, once the job is admitted. sm: the part of their multiprocessors.
+    chain: the name of its chain; "": none but the job itself.
     """
 
     quantum_ns: int
@@ -191,6 +195,7 @@ class Resolved:
     job_class: str
     space: str
     sm: float
+    chain: str
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:

@@ -95,6 +95,11 @@ class Tenant:
         return self.given.swaps
 
     @property
+    def chain(self) -> str:
+        """The name of its chain (leased/chains/membership.py); "": it names none."""
+        return self.given.chain
+
+    @property
     def memory_kind(self) -> str:
         """swap or managed, as --gpu-share and the daemon's answers name it."""
         return "swap" if self.swaps else "managed"

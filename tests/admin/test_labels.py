@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import Refused
+from leased.chains import membership
+from leased.chains.membership import JOBS_MOST
 from tests.support.node_requests import Node
 
 
@@ -82,12 +84,27 @@ def test_the_longest_labels_beside_all_other_keys_are_taken_and_stored(node: Nod
     long = "x" * 63
     text = (
         f"tq:30000ms,lock:auto,mem:0.123456789012,oversub:off,memory:managed,request:0.123456,"
-        f"limit:0.234567,affinity:{long},anti-affinity:{long},exclusion:{long}"
+        f"limit:0.234567,affinity:{long},anti-affinity:{long},exclusion:{long},"
+        f"chain:{long}"
     )
     before = node.register(1, text).given
-    assert {before.affinity, before.anti_affinity, before.exclusion} == {long}
+    assert {before.affinity, before.anti_affinity, before.exclusion, before.chain} == {long}
     node.restart()
     assert node.leases.tenants[1].given == before
+
+
+def test_a_chain_is_joined_by_name_and_full_at_its_limit(node: Node) -> None:
+    for job in range(1, JOBS_MOST + 1):
+        node.register(job, "chain:c")
+    with pytest.raises(Refused, match="chain:c has 16 jobs on this GPU already"):
+        node.register(90, "chain:c")
+    assert node.register(91, "chain:d")
+    assert node.register(92, "chain:c", gpus=(1,)), "another GPU's chain is another one"
+    with pytest.raises(Refused, match="chain:c has 16 jobs"):
+        node.register(92, "chain:c", gpus=(0,))
+    tenants = node.leases.tenants
+    assert len(membership.members(tenants[1], tenants.values())) == JOBS_MOST
+    assert membership.members(tenants[92], tenants.values()) == [tenants[92]]
 
 
 def test_exclusion_is_refused_unless_the_site_allows_it(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ GIB = 1 << 30
         (f"anti-affinity:{'x' * 63}", Options(anti_affinity="x" * 63)),
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
         ("class:online,tq:1", Options(quantum_ns=1_000_000_000, job_class="online")),
+        ("chain:video.1", Options(chain="video.1")),
+        ("chain:none", Options(chain="")),
         ("class:none,request:0.3", Options(request=0.3, job_class="none")),
         ("space:mps,sm:30%", Options(space="mps", sm=0.3)),
         ("", Options()),
@@ -90,6 +92,7 @@ def test_faults_are_one_sentence(text: str) -> None:
             "affinity:a/b",
             "affinity:a/b is no label; write letters, digits, '-', '_' and '.', at most 63, or",
         ),
+        ("chain:a/b", "chain:a/b is no label; write letters"),
         (f"exclusion:{'x' * 64}", f"exclusion:{'x' * 40}... is no label; write"),
         ("anti_affinity:a", "unknown key 'anti_affinity'; the keys are tq, lock"),
         ("mem:2GB", "mem:2GB has an unknown unit; write K, M, G or T (20G or 20GiB)"),
@@ -147,6 +150,7 @@ VALUES = {
     "class": st.sampled_from(["online", "offline", "none"]),
     "space": st.sampled_from(["time", "mps"]),
     "sm": st.integers(1, 100).map(lambda n: f"{n}%"),
+    "chain": LABELS,
 }
 LONGEST = {
     "tq": "86399999.999999ms",
@@ -162,6 +166,7 @@ LONGEST = {
     "class": "none",
     "space": "mps",
     "sm": "0.333333",
+    "chain": "x" * 63,
 }
 
 

@@ -1,0 +1,1 @@
+"""Chains: jobs of one user on one GPU that pass each other buffers by handle."""
