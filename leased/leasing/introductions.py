@@ -1,9 +1,10 @@
-"""Introduces two processes of a job: one that shares memory, and one that opens it (CUDA IPC).
+"""Introduces two processes of a chain: one that shares memory, and one that opens it (CUDA IPC).
 
 The memory's descriptors go from process to process. The daemon makes a pair of connected
 sockets and gives each of the two an end. So it never holds a job's memory and never takes a
 descriptor from a process, and since it knows only names, its restart loses nothing. A process is
-found among those of the asker's own job, by a name that it has chosen itself.
+found among those of the asker's own job, and of the jobs that are one chain with it
+(leased/chains/membership.py), by a name that it has chosen itself, or as the chain's keeper.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from _gpulease import lib
 
 from leased.wire import client_messages, daemon_messages
 
+KEEPER = bytes(16)  # instead of a name
 SETTLING_NS = 5_000_000_000  # after a start, clients of the previous daemon may still reconnect
 
 
@@ -23,6 +25,7 @@ class Named(Protocol):
     """One process of a tenant."""
 
     name: bytes
+    keeper: bool  # of the memory of its chain
 
     def send(self, message: bytes) -> None: ...
     def takes_file(self) -> bool: ...
@@ -37,21 +40,29 @@ class Introductions:
         self.settled_at = clock() + SETTLING_NS
 
     def named(self, client: Named, message: client_messages.Name) -> None:
-        """Other processes of its job can find the client by this name from now on."""
+        """Other processes of its chain can find the client by this name from now on."""
         client.name = message.name
         client.send(daemon_messages.NAMED)
 
-    def meet(self, clients: Iterable[Named], asker: Named, message: client_messages.Meet) -> None:
-        """Introduce the asker to the process of that name. clients: the processes of its job."""
-        others = (c for c in clients if c is not asker and c.name and c.name == message.name)
-        other = next(others, None)
+    def meet(
+        self, kin: Iterable[tuple[bool, Named]], asker: Named, message: client_messages.Meet
+    ) -> None:
+        """Introduce the asker to the process of that name. kin: the processes of its chain, and
+        whether each is of its own job."""
+
+        def is_meant(other: Named) -> bool:
+            if other is asker:
+                return False
+            return other.keeper if message.name == KEEPER else other.name == message.name
+
+        own, other = next((found for found in kin if is_meant(found[1])), (True, None))
         if other is None and self.clock() >= self.settled_at:
             asker.send(daemon_messages.met(lib.GL_MET_NOBODY, message.number, message.what))
-        elif other is None or not self._introduce(asker, other, message):
+        elif other is None or not self._introduce(asker, other, message, own):
             asker.send(daemon_messages.met(lib.GL_MET_LATER, message.number, message.what))
 
     @staticmethod
-    def _introduce(asker: Named, other: Named, message: client_messages.Meet) -> bool:
+    def _introduce(asker: Named, other: Named, message: client_messages.Meet, own: bool) -> bool:
         """False: not now. One of the two does not read, or no descriptors are left."""
         if not (asker.takes_file() and other.takes_file()):
             return False
@@ -59,7 +70,8 @@ class Introductions:
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError:
             return False
-        asked = daemon_messages.met(lib.GL_MET_ASKED, 0, message.what)
+        code = lib.GL_MET_ASKED if own else lib.GL_MET_ABROAD
+        asked = daemon_messages.met(code, 0, message.what)
         introduced = daemon_messages.met(lib.GL_MET_INTRODUCED, message.number, message.what)
         with ends[0], ends[1]:
             return other.send_file(asked, ends[0].fileno()) and asker.send_file(

@@ -90,7 +90,8 @@ class ClientConnection(Connection):
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
         self.runs: dict[str, Runs] = {}
-        self.name = b""  # by which processes of its job ask for it
+        self.name = b""  # by which processes of its chain ask for it
+        self.keeper = False
         self.rate = MessageRate(loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
@@ -170,6 +171,7 @@ class ClientConnection(Connection):
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
             self.leases.slices.came(tenant)
+            self.keeper = message.keeper
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, message._replace(memory=memory))
             self.on_heard(self)
@@ -181,6 +183,7 @@ class ClientConnection(Connection):
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
+        self.keeper = False
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""

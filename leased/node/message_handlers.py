@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from _gpulease import lib
 
+from leased.chains import membership
 from leased.connections import limits
 from leased.connections.accounts import Account
 from leased.copies.node_memory import Asker
@@ -65,8 +66,9 @@ def _why(leases: Leases, client: Sender, tenant: Tenant, _: client_messages.Why)
 def _meet(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Meet) -> None:
     if client.account is not None:
         client.account.spend(limits.MEETING_COST_S)
-    clients = (c for c in tenant.clients if isinstance(c, type(client)))
-    leases.introductions.meet(clients, client, message)
+    chain = membership.members(tenant, leases.tenants.values())
+    kin = ((t is tenant, c) for t in chain for c in t.clients if isinstance(c, type(client)))
+    leases.introductions.meet(kin, client, message)
 
 
 def _copies(

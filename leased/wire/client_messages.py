@@ -42,12 +42,14 @@ def _sentence(m: Any) -> str:
 class Hello(NamedTuple):
     """The first message of a connection.
 
-    held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate.
+    held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate. keeper:
+    it keeps the memory of its chain.
     """
 
     held_epoch: int
     wants: bool
     memory: dict[str, DeviceBytes]
+    keeper: bool = False
 
 
 class Memory(NamedTuple):
@@ -201,7 +203,12 @@ Message = (
 )  # fmt: skip
 # How each is read from its struct, by its type.
 READERS: dict[int, Callable[[Any], Message]] = {
-    lib.GL_HELLO: lambda m: Hello(m.held_epoch, bool(m.flags & lib.GL_HELLO_WANTS), _devices(m)),
+    lib.GL_HELLO: lambda m: Hello(
+        m.held_epoch,
+        bool(m.flags & lib.GL_HELLO_WANTS),
+        _devices(m),
+        keeper=bool(m.flags & lib.GL_HELLO_KEEPER),
+    ),
     lib.GL_MEMORY: lambda m: Memory(_devices(m)),
     lib.GL_REQUEST: lambda _: Request(),
     lib.GL_RELEASED: _released,

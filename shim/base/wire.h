@@ -100,7 +100,8 @@
 
 /* cffi:begin */
 enum gl_hello_flags {
-	GL_HELLO_WANTS = 1 /* threads wait at the gate */
+	GL_HELLO_WANTS = 1, /* threads wait at the gate */
+	GL_HELLO_KEEPER = 2 /* the process keeps the memory of its chain (lease/keeper.h) */
 };
 
 enum gl_welcome_flags {

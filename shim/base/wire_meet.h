@@ -13,7 +13,7 @@ struct gl_name {
 
 struct gl_meet {
 	struct gl_header header;
-	uint8_t name[16]; /* of the other process */
+	uint8_t name[16]; /* of the other process; all zero: the keeper of the chain */
 	uint64_t number;  /* chosen by the asker; the answer repeats it */
 	uint64_t what[2]; /* passed on to the other process: which memory is meant */
 };
@@ -23,7 +23,8 @@ enum gl_met_code {
 	GL_MET_INTRODUCED = 0, /* to the asker, with its end */
 	GL_MET_ASKED = 1,      /* to the other process, with its end */
 	GL_MET_NOBODY = 2,     /* to the asker: no process of its job has that name */
-	GL_MET_LATER = 3       /* to the asker: no process has that name yet; ask again */
+	GL_MET_LATER = 3,      /* to the asker: no process has that name yet; ask again */
+	GL_MET_ABROAD = 4      /* as ASKED, and the asker is of another job of the chain */
 };
 
 struct gl_met {

@@ -6,10 +6,14 @@
 #include "base/compiler.h"
 #include "base/debug.h"
 #include "driver/lookup.h"
+#include "gate/gate.h"
+#include "hooks/imports.h"
+#include "lease/keeper.h"
 #include "lease/meeting.h"
 #include "memory/kinds.h"
 #include "memory/ranges.h"
 #include "memory/shared.h"
+#include "memory/swap/lane.h"
 #include "tenant/tenant.h"
 
 #include <pthread.h>
@@ -44,20 +48,53 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
 		return explain_refusal(real(out, pointer), pointer);
 	result = meeting_own_name(handle.name);
 	if (!result)
-		result = shared_fix(place.base, &handle);
+		result = keeper_is() ? shared_lend(place.base, &handle)
+		                     : shared_fix(place.base, &handle);
 	if (result)
 		return result;
 	memcpy(out, &handle, sizeof(*out));
 	return CUDA_SUCCESS;
 }
 
+/* Asks the process that has the memory for it, and maps it. */
+static CUresult ask_and_open(CUdeviceptr *out, const struct shared_handle *handle, bool *lent)
+{
+	const uint64_t what[2] = {handle->block, handle->offset};
+	unsigned long turn = shared_turn();
+	CUresult result;
+	int end;
+
+	result = meeting_ask(handle->name, what, &end);
+	if (result)
+		return result;
+	result = shared_open(handle, end, turn, lent, out);
+	close(end);
+	return result;
+}
+
+/* The same with a lease, as often as that ends meanwhile. */
+static CUresult open_lent(CUdeviceptr *out, const struct shared_handle *handle)
+{
+	CUresult result = CUDA_ERROR_NOT_READY;
+	bool lent;
+
+	swap_note_use();
+	while (result == CUDA_ERROR_NOT_READY) {
+		result = gate_enter_for_memory();
+		if (result)
+			break;
+		gate_leave();
+		result = ask_and_open(out, handle, &lent);
+	}
+	return result;
+}
+
 static CUresult open_shared(CUdeviceptr *out, const struct shared_handle *handle,
                             unsigned int flags)
 {
-	const uint64_t what[2] = {handle->block, handle->offset};
+	bool lent = false;
 	CUdevice device;
 	CUresult result;
-	int end;
 
 	result = REAL(cuCtxGetDevice)(&device);
 	if (result)
@@ -68,12 +105,13 @@ static CUresult open_shared(CUdeviceptr *out, const struct shared_handle *handle
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (shared_open_again(handle, out))
 		return CUDA_SUCCESS;
-	result = meeting_ask(handle->name, what, &end);
-	if (result)
-		return result;
-	result = shared_open(handle, end, out);
-	close(end);
-	return result;
+	result = ask_and_open(out, handle, &lent);
+	if (lent && !imports_follow()) {
+		if (!result)
+			shared_close(*out, &result);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return result == CUDA_ERROR_NOT_READY && lent ? open_lent(out, handle) : result;
 }
 
 /* The thread is not cancelled meanwhile, since it would leave mappings and descriptors behind. */

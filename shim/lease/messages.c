@@ -11,6 +11,7 @@
 #include "lease/connection.h"
 #include "lease/explain.h"
 #include "lease/host_memory.h"
+#include "lease/keeper.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
@@ -42,6 +43,8 @@ bool message_greet(void)
 		return false;
 	greets = false;
 	lease_hello(&process_lease, &hello);
+	if (keeper_is())
+		hello.flags |= GL_HELLO_KEEPER;
 	hello.n_devices = memory_report(hello.devices);
 	link_send(&hello, sizeof(hello));
 	return true;
@@ -175,10 +178,12 @@ static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 	bool is = size == sizeof(*message) && message->header.magic == GL_MAGIC &&
 	          message->header.version == GL_VERSION && message->header.type == GL_MET;
 
-	if (is && message->code != GL_MET_ASKED)
+	if (is && message->code != GL_MET_ASKED && message->code != GL_MET_ABROAD)
 		meeting_answer(message, descriptor);
+	else if (is && descriptor >= 0 && keeper_is())
+		keeper_take(message->what, descriptor, message->code == GL_MET_ABROAD);
 	else if (is && descriptor >= 0)
-		shared_serve(message->what, descriptor);
+		shared_serve(message->what, descriptor, false);
 	else if (descriptor >= 0)
 		close(descriptor);
 	return is;

@@ -3,7 +3,9 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
+#include "gate/slots.h"
 #include "memory/kinds.h"
+#include "memory/shared.h"
 
 /* Used by the client thread only. */
 static struct {
@@ -47,11 +49,14 @@ static void restore(const struct gl_grant *grant)
 	state.grant = grant ? *grant : (struct gl_grant){0};
 	state.began_ns = now_ns();
 	state.row = 0;
+	shared_restore();
 	restore_kind();
 }
 
 static bool restore_finished(void)
 {
+	if (!shared_restored())
+		return false;
 	while (state.row < N_MEMORY_KINDS) {
 		if (mover_of(state.row) && !mover_of(state.row)->restore_finished())
 			return false;
@@ -66,6 +71,8 @@ static bool restore_finished(void)
 
 static bool needed_is_here(void)
 {
+	if (!shared_restored())
+		return false;
 	for (size_t i = state.row; i < N_MEMORY_KINDS; i++)
 		if (mover_of(i) && mover_of(i)->needed_is_here && !mover_of(i)->needed_is_here())
 			return false;
@@ -125,6 +132,8 @@ static bool allow_eviction(void)
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (mover_of(i) && mover_of(i)->allow_eviction)
 			any |= mover_of(i)->allow_eviction();
+	if (any && gate_empty())
+		shared_let_go();
 	return any;
 }
 

@@ -25,6 +25,14 @@ bool shared_can(CUdeviceptr base)
 	       lane_of(range.device)->exportable;
 }
 
+/* The caller holds swap_lock. */
+static void fix(struct block *block)
+{
+	block->shared = true;
+	for (unsigned int i = 0; i < block->n; i++)
+		segment_set_fixed(&block->segments[i], true);
+}
+
 /* Makes the block stay on the device. Returns false if it is not resident, or if there is none
  * (*found is false). The caller is inside the gate. */
 static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
@@ -36,9 +44,8 @@ static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
 	block = block_find(base);
 	*found = block && !block->prop;
 	if (*found && (block->shared || block_is_resident(block))) {
-		fixed = block->shared = true;
-		for (unsigned int i = 0; i < block->n; i++)
-			segment_set_fixed(&block->segments[i], true);
+		fixed = true;
+		fix(block);
 		out->block = block->number;
 		out->offset = base - block->base;
 	}
@@ -74,15 +81,39 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
 	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult shared_lend(CUdeviceptr base, struct shared_handle *out)
+{
+	struct memory_range range;
+	struct block *block;
+
+	if (!memory_find(base, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(out->mark, SHARED_MARK, sizeof(out->mark));
+	out->size = range.size;
+	lock_take(&swap_lock);
+	block = block_find(base);
+	if (block && (block->prop || block->slab))
+		block = NULL;
+	if (block) {
+		block->lent = true;
+		for (unsigned int i = 0; i < block->n; i++)
+			block->segments[i].unchanged_at = SWAP_CHANGED;
+		out->block = block->number;
+		out->offset = base - block->base;
+	}
+	lock_give(&swap_lock);
+	return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* -- answering another process ------------------------------------------------------------ */
 
 /* The caller holds swap_lock. Returns NULL if no shared block has that number. The number of a
  * freed block is not used again. */
-static const struct block *shared_block(uint64_t number)
+static struct block *shared_block(uint64_t number)
 {
 	for_each_lane(lane)
 		for (const struct segment *s = lane->newest; s; s = s->older)
-			if (s->block->number == number && s->block->shared)
+			if (s->block->number == number && (s->block->shared || s->block->lent))
 				return s->block;
 	return NULL;
 }
@@ -122,18 +153,22 @@ static bool describe(const struct block *block, uint64_t offset, struct shared_p
 	part->size = block->size;
 	part->piece = block->segments[0].size;
 	part->allocation = range.size;
+	part->lent = block->lent && !block->shared;
 	memcpy(part->uuid, uuid, sizeof(part->uuid));
 	return true;
 }
 
 /* If this fails the other process sees the end of the connection. */
-void shared_serve(const uint64_t what[2], int end)
+void shared_serve(const uint64_t what[2], int end, bool keep)
 {
 	struct shared_part part = {.mark = SHARED_PART_MARK, .status = CUDA_ERROR_INVALID_VALUE};
-	const struct block *block;
+	struct block *block;
 
 	lock_take(&swap_lock);
 	block = shared_block(what[0]);
+	keep = keep && block && !block->shared;
+	if (keep)
+		fix(block);
 	if (!describe(block, what[1], &part))
 		part_send(end, &part, NULL);
 	else
@@ -142,5 +177,7 @@ void shared_serve(const uint64_t what[2], int end)
 				break;
 	lock_give(&swap_lock);
 	close(end);
+	if (keep)
+		memory_changed();
 	debug("this process shares memory with another process of its job");
 }

@@ -2,14 +2,21 @@
  *
  * A block is mapped once in each context, however often it is opened there. It counts against the
  * limit only in the process that allocated it. The mappings keep its memory if that process ends.
+ *
+ * A lent block moves. The daemon lets no process of a job evict while another one has the lease. So
+ * this process has such a block mapped only while it has its lease: it unmaps it before it releases
+ * the lease, and maps what the block has become at the same addresses before the gate opens again.
+ * A time in between is a turn.
  */
 #include "memory/shared.h"
 
+#include "base/debug.h"
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "memory/shared_map.h"
 #include "memory/swap/deferred_free.h"
+#include "memory/swap/lane.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
@@ -21,6 +28,9 @@
 static struct import *imports;
 static atomic_ulong n_imports; /* made so far */
 static struct lock lock = LOCK(LOCK_IMPORTS);
+static unsigned long turn_now;
+static bool restoring; /* lent blocks are to be mapped */
+static pthread_cond_t missing = PTHREAD_COND_INITIALIZER;
 
 bool shared_is(const struct shared_handle *handle)
 {
@@ -33,7 +43,7 @@ static struct import *find(const struct shared_handle *handle, CUcontext context
 {
 	struct import *i = imports;
 
-	while (i && (i->context != context || i->block != handle->block ||
+	while (i && (i->lost || i->context != context || i->block != handle->block ||
 	             memcmp(i->name, handle->name, GL_NAME_BYTES)))
 		i = i->next;
 	return i;
@@ -79,8 +89,15 @@ static void unlink_import(struct import *import)
 	*at = import->next;
 }
 
+/* The import is in no list any more. Returns true if the caller has to drop it. */
+static bool leave_to_mapper(struct import *import)
+{
+	import->dropped = import->mapping;
+	return !import->mapping;
+}
+
 /* Closes an allocation once. Returns true if nothing of the import is open any more; it is then
- * removed from the list. */
+ * removed from the list, and the caller drops it. */
 static bool close_once(struct import *import, struct opened *opened)
 {
 	struct opened **at = &import->opened;
@@ -94,7 +111,7 @@ static bool close_once(struct import *import, struct opened *opened)
 	if (import->opened)
 		return false;
 	unlink_import(import);
-	return true;
+	return leave_to_mapper(import);
 }
 
 /* -- opening and closing ----------------------------------------------------------------------- */
@@ -116,12 +133,17 @@ bool shared_open_again(const struct shared_handle *handle, CUdeviceptr *out)
 /* Adds a new import, unless another thread has opened the block meanwhile. Then its mapping is
  * used, and `made` is dropped. */
 static CUresult enter(struct import *made, const struct shared_handle *handle, size_t allocation,
-                      CUdeviceptr *out)
+                      unsigned long turn, CUdeviceptr *out)
 {
 	struct import *import;
 	CUresult result;
 
 	lock_take(&lock);
+	if (made->lent && (turn != turn_now || !residency_lasts())) {
+		lock_give(&lock);
+		import_drop(made);
+		return CUDA_ERROR_NOT_READY;
+	}
 	import = find(handle, made->context);
 	if (!import) {
 		made->number = ++n_imports;
@@ -137,15 +159,28 @@ static CUresult enter(struct import *made, const struct shared_handle *handle, s
 	return result;
 }
 
-CUresult shared_open(const struct shared_handle *handle, int end, CUdeviceptr *out)
+unsigned long shared_turn(void)
+{
+	unsigned long turn;
+
+	lock_take(&lock);
+	turn = turn_now;
+	lock_give(&lock);
+	return turn;
+}
+
+CUresult shared_open(const struct shared_handle *handle, int end, unsigned long turn, bool *lent,
+                     CUdeviceptr *out)
 {
 	CUstreamCaptureMode mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct import *import;
 	size_t allocation;
 	CUresult result = import_map(handle, end, &import, &allocation);
 
-	if (!result)
-		result = enter(import, handle, allocation, out);
+	if (!result) {
+		*lent = import->lent;
+		result = enter(import, handle, allocation, turn, out);
+	}
 	captures_mode(mode);
 	return result;
 }
@@ -215,6 +250,8 @@ static void context_gone(CUcontext context)
 			continue;
 		}
 		*at = import->next;
+		if (!leave_to_mapper(import))
+			continue;
 		import->next = gone;
 		gone = import;
 	}
@@ -228,9 +265,103 @@ static void context_gone(CUcontext context)
 }
 CONTEXT_WATCH(NULL, context_gone);
 
+/* -- lent blocks ------------------------------------------------------------------------- */
+
+static bool is_missing(const struct import *import)
+{
+	return import->lent && !import->lost && (import->mapping || !import->mapped);
+}
+
+void shared_restore(void)
+{
+	lock_take(&lock);
+	restoring = true;
+	pthread_cond_broadcast(&missing);
+	lock_give(&lock);
+}
+
+bool shared_restored(void)
+{
+	struct import *import = NULL;
+
+	if (!atomic_load(&n_imports))
+		return true;
+	lock_take(&lock);
+	for (import = imports; import && !is_missing(import); import = import->next)
+		;
+	if (!import)
+		restoring = false;
+	lock_give(&lock);
+	return !import;
+}
+
+/* What is being mapped now, its mapper unmaps when it sees that the turn is over. */
+void shared_let_go(void)
+{
+	lock_take(&lock);
+	turn_now++;
+	restoring = false;
+	for (struct import *import = imports; import; import = import->next)
+		if (import->lent && !import->mapping)
+			import_unmap(import);
+	lock_give(&lock);
+}
+
+static struct import *next_missing(void)
+{
+	struct import *import = restoring ? imports : NULL;
+
+	while (import && (import->mapping || !is_missing(import)))
+		import = import->next;
+	return import;
+}
+
+struct import *shared_next(struct shared_handle *handle, unsigned long *turn)
+{
+	struct import *import;
+
+	lock_take(&lock);
+	while (!(import = next_missing()))
+		lock_wait(&lock, &missing);
+	import->mapping = true;
+	*turn = turn_now;
+	*handle = (struct shared_handle){
+	    .mark = SHARED_MARK, .block = import->block, .offset = import->offset};
+	memcpy(handle->name, import->name, sizeof(handle->name));
+	lock_give(&lock);
+	return import;
+}
+
+/* The process that has it has ended, so its bytes are lost. */
+static void lose(struct import *import)
+{
+	import->lost = true;
+	complain("a buffer of this job's chain is lost: it was away from the GPU when the process "
+	         "that kept it (gpu-lease-chain) ended; start the chain again");
+}
+
+void shared_map_again(struct import *import, unsigned long turn, int end)
+{
+	CUresult result = end < 0 ? CUDA_ERROR_INVALID_VALUE : import_map_again(import, end);
+	bool dropped;
+
+	lock_take(&lock);
+	import->mapping = false;
+	dropped = import->dropped;
+	if (!dropped && turn != turn_now)
+		import_unmap(import);
+	else if (!dropped && result)
+		lose(import);
+	lock_give(&lock);
+	if (dropped)
+		import_drop(import);
+}
+
 static void in_child(void)
 {
 	lock_after_fork(&lock);
+	pthread_cond_init(&missing, NULL);
+	restoring = false;
 	imports = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

@@ -14,10 +14,16 @@
 #include <string.h>
 #include <unistd.h>
 
-void import_drop(struct import *import)
+void import_unmap(struct import *import)
 {
 	if (import->mapped)
 		DRIVER(cuMemUnmap)(import->base, import->mapped);
+	import->mapped = 0;
+}
+
+void import_drop(struct import *import)
+{
+	import_unmap(import);
 	if (import->base)
 		REAL(cuMemAddressFree)(import->base, import->size);
 	while (import->opened) {
@@ -55,6 +61,8 @@ static CUresult map_part(struct import *import, const struct shared_part *part, 
 			return result;
 		import->size = part->size;
 	}
+	if (import->size != part->size)
+		return CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < part->n && !result; i++) {
 		size_t left = import->size - import->mapped;
 
@@ -98,20 +106,25 @@ static CUdevice device_with(const uint8_t uuid[GL_UUID_BYTES])
 	return -1;
 }
 
-/* Gives access to the current context's device and to the memory's own device. */
-static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
+/* Who may reach it: the current context's device and the memory's own device. */
+static CUresult find_devices(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
 {
 	CUdevice current, own = device_with(uuid);
-	uint64_t devices;
 
 	CUresult result = REAL(cuCtxGetDevice)(&current);
 
 	if (result)
 		return result;
 	import->device = own >= 0 ? own : current;
-	devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
-	return segments_set_access(import->base, import->size, devices, 0) ? CUDA_ERROR_MAP_FAILED
-	                                                                   : CUDA_SUCCESS;
+	import->devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
+	return CUDA_SUCCESS;
+}
+
+static CUresult give_access(const struct import *import)
+{
+	return segments_set_access(import->base, import->size, import->devices, 0)
+	           ? CUDA_ERROR_MAP_FAILED
+	           : CUDA_SUCCESS;
 }
 
 CUresult import_map(const struct shared_handle *handle, int end, struct import **out,
@@ -128,12 +141,28 @@ CUresult import_map(const struct shared_handle *handle, int end, struct import *
 	REAL(cuCtxGetCurrent)(&import->context);
 	result = map_all(import, end, &part);
 	if (!result)
-		result = allow(import, part.uuid);
+		result = find_devices(import, part.uuid);
+	if (!result)
+		result = give_access(import);
 	if (result) {
 		import_drop(import);
 		return result;
 	}
+	import->offset = handle->offset;
+	import->lent = part.lent;
 	*allocation = part.allocation;
 	*out = import;
 	return CUDA_SUCCESS;
+}
+
+CUresult import_map_again(struct import *import, int end)
+{
+	struct shared_part part;
+	CUresult result = map_all(import, end, &part);
+
+	if (!result)
+		result = give_access(import);
+	if (result)
+		import_unmap(import);
+	return result;
 }

@@ -20,6 +20,11 @@ struct import {
 	CUdevice device;             /* that the memory is on */
 	CUdeviceptr base;
 	size_t size, mapped;  /* bytes of the block, and those that are mapped so far */
+	uint64_t devices;     /* a bit for each that may reach it */
+	uint64_t offset;      /* of an allocation in it, by which it is asked for again */
+	bool lent;            /* it is unmapped before each release of the lease */
+	bool mapping;         /* it is being mapped again, by a thread that drops it if `dropped` */
+	bool dropped, lost;   /* lost: it cannot be mapped again */
 	unsigned long number; /* unique among the imports of the process */
 	struct opened *opened;
 };
@@ -31,6 +36,10 @@ struct import {
  * fails; CUDA_ERROR_OUT_OF_MEMORY if the host has no memory. */
 CUresult import_map(const struct shared_handle *handle, int end, struct import **out,
                     size_t *allocation);
+/* Maps it once more, at its addresses. The same errors. */
+CUresult import_map_again(struct import *import, int end);
+/* Gives up its physical memory, but not its addresses. */
+void import_unmap(struct import *import);
 /* Unmaps and frees an import that is in no list any more. */
 void import_drop(struct import *import);
 

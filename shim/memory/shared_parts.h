@@ -23,6 +23,7 @@ struct shared_part {
 	uint64_t size;       /* bytes of the block */
 	uint64_t piece;      /* bytes of each segment but the last */
 	uint64_t allocation; /* bytes of the allocation that was asked for */
+	uint64_t lent; /* 1: it moves, so it may be mapped only while this process has its lease */
 	uint8_t uuid[GL_UUID_BYTES]; /* of the device */
 };
 

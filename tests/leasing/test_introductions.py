@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Process:
 
     def __init__(self, name: bytes = b"") -> None:
         self.name = name
+        self.keeper, self.own = False, True
         self.told: list[bytes] = []
         self.ends: list[socket.socket] = []
         self.reads = self.passes = True
@@ -64,7 +66,9 @@ class Process:
 def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18) -> None:
     node = Introductions(lambda: 0)
     node.clock = lambda: now
-    node.meet(clients, asker, client_messages.Meet(name, 1, (3, 4)))
+    node.meet(
+        [(client.own, client) for client in clients], asker, client_messages.Meet(name, 1, (3, 4))
+    )
 
 
 def test_two_of_a_job_get_two_ends_of_one_connection() -> None:
@@ -93,6 +97,52 @@ def test_no_process_has_that_name(name: bytes) -> None:
     assert not asker.ends
     asks(asker, [asker, nameless], name, now=introductions.SETTLING_NS - 1)
     assert answer(asker.told[1])[0] == lib.GL_MET_LATER
+
+
+def test_the_keeper_of_a_chain_is_found_by_what_it_is() -> None:
+    asker, keeper, abroad = Process(), Process(), Process()
+    asks(asker, [asker, keeper], introductions.KEEPER)
+    assert answer(asker.told[0])[0] == lib.GL_MET_NOBODY
+    keeper.keeper, abroad.own = True, False
+    asks(asker, [asker, keeper], introductions.KEEPER)
+    assert answer(keeper.told[0]) == (lib.GL_MET_ASKED, 0, (3, 4))
+    abroad.keeper, asker.keeper = True, True
+    asks(asker, [asker, abroad], introductions.KEEPER)
+    assert answer(abroad.told[0])[0] == lib.GL_MET_ABROAD, "and it hears that it is another job's"
+    for process in (asker, keeper, abroad):
+        for end in process.ends:
+            end.close()
+
+
+def chained(job: int, uid: int, name: str) -> Tenant:
+    return Tenant(job, uid, replace(given("on"), chain=name), {UUID: 100 * GB})
+
+
+@pytest.mark.parametrize(
+    ("uid", "name", "code"),
+    [
+        (1000, "c", lib.GL_MET_INTRODUCED),
+        (1000, "d", lib.GL_MET_NOBODY),
+        (1001, "c", lib.GL_MET_NOBODY),
+    ],
+)
+def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, code: int) -> None:
+    door = Door()
+    one, other = chained(8, 1000, "c"), chained(9, uid, name)
+    for tenant in (one, other):
+        door.leases.tenants.open(tenant)
+    door.tenant_of[1000] = one
+    owner = door.connect()
+    door.say(owner, HELLO)
+    door.say(owner, said(lib.GL_NAME, name=NAME))
+    door.tenant_of[uid] = other
+    asker = door.connect(uid)
+    door.say(asker, HELLO)
+    door.loop.advance(SETTLED_S)
+    owner.outbox.clear()
+    door.say(asker, meet(NAME))
+    assert answer(asker.outbox[0])[0] == code
+    assert [answer(m)[0] for m in owner.outbox] == [lib.GL_MET_ABROAD] * (not code)
 
 
 def test_without_descriptors_it_is_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON_TREES = ["leased", "spank", "tests"]
+PYTHON_TREES = ["gpu_lease", "leased", "spank", "tests"]
 
 
 def tracked(*patterns: str) -> list[str]:

@@ -8,6 +8,7 @@ gets the environment that the plugin would set. JOB_UID: the job's user, if it i
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from leased.api.client import ask
 from leased.base.errors import Refused
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def register(
@@ -59,6 +62,8 @@ def main() -> int:
     except Refused as fault:
         print(fault.sentence(), file=sys.stderr)
         return 1
+    # What its tasks leave behind stays the job's, as in a job's cgroup.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return subprocess.run(chosen.command, check=False, env=os.environ | env).returncode
 
 

@@ -34,8 +34,8 @@ static bool readable(const struct segment *s)
 /* One that may be evicted. */
 static bool needs_check(const struct segment *s)
 {
-	return !s->clean.skips && s->unchanged_at != gate_submitted() && !checked_now(s) &&
-	       readable(s) && s->size % FINGERPRINT_TILE == 0;
+	return !s->block->lent && !s->clean.skips && s->unchanged_at != gate_submitted() &&
+	       !checked_now(s) && readable(s) && s->size % FINGERPRINT_TILE == 0;
 }
 
 /* The segment had this fingerprint at that gate_submitted(). times_changed goes 0, 1, 2, 8, 32

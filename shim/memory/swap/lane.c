@@ -34,6 +34,14 @@ bool swap_used(void)
 	return atomic_load_explicit(&used, memory_order_acquire);
 }
 
+void swap_note_use(void)
+{
+	lock_take(&swap_lock);
+	atomic_store(&used, true);
+	atomic_store(&gate_memory, all_resident ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
+	lock_give(&swap_lock);
+}
+
 /* -- what there is on a lane ---------------------------------------------------------- */
 
 uint64_t lane_bytes(struct lane *lane)
@@ -186,9 +194,15 @@ void lane_leave(struct block *block)
 void segment_set_resident(struct segment *segment)
 {
 	segment->state = SEGMENT_RESIDENT;
-	segment->unchanged_at = gate_submitted();
+	segment_unchanged_now(segment);
 	if (!segment->block->doomed)
 		segment->block->lane->missing--;
+}
+
+/* What others write to a lent block, no submission of this process tells of. */
+void segment_unchanged_now(struct segment *segment)
+{
+	segment->unchanged_at = segment->block->lent ? SWAP_CHANGED : gate_submitted();
 }
 
 void segment_set_gone(struct segment *segment, enum segment_state state)
@@ -211,7 +225,8 @@ void segment_set_fixed(struct segment *segment, bool fixed)
 
 bool segment_is_clean(const struct segment *s)
 {
-	return s->copy && s->clean.copy_known && s->clean.checked_at == gate_submitted() &&
+	return !s->block->lent && s->copy && s->clean.copy_known &&
+	       s->clean.checked_at == gate_submitted() &&
 	       fingerprints_equal(s->clean.copy_print, s->clean.device_print);
 }
 

@@ -73,6 +73,7 @@ struct block {
 	    *prop;                /* of memory that the program has mapped itself, else NULL */
 	uint64_t access;          /* of such memory: a bit for each device that may reach it */
 	bool shared;              /* other processes may have it mapped, so it is fixed */
+	bool lent;                /* others have it mapped while the job has its lease, and write */
 	bool doomed;              /* lane_leave() was called; it ends when n_moving is 0 */
 	unsigned int n_moving, n; /* segments that are being moved, and all */
 	struct segment segments[];
@@ -140,7 +141,8 @@ static inline struct lane *lane_of(CUdevice device)
 /* Says what the driver has answered, unless that has been said already. */
 void lane_set_up(struct lane *lane, CUdevice device, bool usable, bool exportable, size_t unit,
                  size_t piece);
-bool swap_used(void);                   /* has the process ever had a block? */
+bool swap_used(void);     /* has the process ever had a block, or one of another process? */
+void swap_note_use(void); /* it will have one of another process */
 uint64_t lane_bytes(struct lane *lane); /* of all blocks */
 bool lane_misses(struct lane *lane);    /* is a segment not resident? */
 /* What struct memory_kind promises of `report` and `explain`, but for `clean`. */
@@ -176,6 +178,8 @@ void lane_enter(struct block *block);
 void lane_leave(struct block *block);
 /* The segment's bytes are on the device. */
 void segment_set_resident(struct segment *segment);
+/* The segment's bytes, which are on the device, equal those of its copy. */
+void segment_unchanged_now(struct segment *segment);
 /* The segment has no physical memory any more; its state is AWAY or ABSENT. */
 void segment_set_gone(struct segment *segment, enum segment_state state);
 void segment_set_fixed(struct segment *segment, bool fixed);

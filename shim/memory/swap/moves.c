@@ -243,7 +243,7 @@ void move_end_in(struct segment *segment)
 void move_end_cancelled(struct segment *segment)
 {
 	lock_take(&swap_lock);
-	segment->unchanged_at = gate_submitted();
+	segment_unchanged_now(segment);
 	end_move(segment);
 	memory_changed();
 }

@@ -122,6 +122,11 @@ void gate_leave(void)
 {
 }
 
+bool gate_empty(void)
+{
+	return true;
+}
+
 void gate_barrier(void)
 {
 }

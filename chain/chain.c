@@ -1,0 +1,686 @@
+/* chain.c: a component's side of a chain. */
+#include "driver.h"
+#include "message.h"
+#include "table.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KEEPER "gpu-lease-chain"
+#define TRIES 20    /* at joining; two keepers that start at once may both give way */
+#define LOOK_MS 500 /* between looks at whether the keeper is there, while something is awaited */
+
+extern char **environ;
+
+/* What this process has opened of the pool. */
+struct mapped {
+	uint32_t birth; /* of the buffer; 0: not opened */
+	CUdeviceptr at;
+};
+
+struct gpu_lease_chain {
+	struct gpu_lease_chain *next;
+	pid_t pid;
+	int keeper;
+	uint32_t member;
+	struct chain_table *table;
+	const struct chain_cuda *cuda;
+	pthread_mutex_t lock; /* of `mapped`, and of questions to the keeper */
+	atomic_uint later;    /* host functions that have not run yet */
+	struct mapped mapped[CHAIN_BUFFERS];
+};
+
+static pthread_mutex_t chains_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpu_lease_chain *chains;
+static _Thread_local char reason[256];
+
+const char *gpu_lease_chain_error(void)
+{
+	return reason;
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(int status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	return status;
+}
+
+static int fail_cuda(const char *what, CUresult result)
+{
+	return fail(GPU_LEASE_CHAIN_CUDA,
+	            "%s failed with CUDA error %d; if the GPU or its context is lost, start the "
+	            "component again",
+	            what, (int)result);
+}
+
+static int fail_ended(void)
+{
+	return fail(GPU_LEASE_CHAIN_ENDED,
+	            "the chain's keeper (" KEEPER ") has ended, and with it the pool; close the "
+	            "chain and open it again");
+}
+
+/* -- joining --------------------------------------------------------------------------------- */
+
+/* A child has the parent's descriptor, by which the keeper sees that the parent lives. */
+static void in_child(void)
+{
+	pthread_mutex_init(&chains_lock, NULL);
+	for (struct gpu_lease_chain *c = chains; c; c = c->next)
+		close(c->keeper);
+	chains = NULL;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+static int check_process(const struct gpu_lease_chain *chain)
+{
+	if (chain->pid == getpid())
+		return 0;
+	return fail(GPU_LEASE_CHAIN_FORKED, "the chain was opened before a fork; open it in the "
+	                                    "child, or start the child by another program");
+}
+
+/* The keeper's program lies beside this library. Returns false if the path is too long. */
+static bool find_keeper(char path[PATH_MAX])
+{
+	const char *slash;
+	Dl_info info;
+
+	if (!dladdr((void *)find_keeper, &info) || !info.dli_fname)
+		return false;
+	slash = strrchr(info.dli_fname, '/');
+	return snprintf(path, PATH_MAX, "%.*s" KEEPER,
+	                slash ? (int)(slash - info.dli_fname + 1) : 0, info.dli_fname) < PATH_MAX;
+}
+
+/* The keeper says on its standard output why it cannot be one. */
+static int hear_keeper(int output, pid_t pid)
+{
+	char said[200] = "";
+	size_t n = 0;
+	ssize_t more;
+	int status = 0;
+
+	while (n < sizeof(said) - 1 && (more = read(output, said + n, sizeof(said) - 1 - n)) > 0)
+		n += (size_t)more;
+	close(output);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	said[n] = 0;
+	return n ? fail(GPU_LEASE_CHAIN_SYSTEM, "the chain's keeper cannot start: %s", said) : 0;
+}
+
+static int start_keeper(int device, uint64_t pool_bytes, uint32_t keep_s)
+{
+	char path[PATH_MAX], numbers[3][24];
+	char *arguments[] = {path, numbers[0], numbers[1], numbers[2], NULL};
+	posix_spawn_file_actions_t actions;
+	int output[2], error;
+	pid_t pid;
+
+	if (!find_keeper(path) || pipe2(output, O_CLOEXEC))
+		return fail(GPU_LEASE_CHAIN_SYSTEM, "the chain's keeper cannot start: %s",
+		            strerror(errno));
+	snprintf(numbers[0], sizeof(numbers[0]), "%d", device);
+	snprintf(numbers[1], sizeof(numbers[1]), "%llu", (unsigned long long)pool_bytes);
+	snprintf(numbers[2], sizeof(numbers[2]), "%u", keep_s);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+	error = posix_spawn(&pid, path, &actions, NULL, arguments, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(output[1]);
+	if (!error)
+		return hear_keeper(output[0], pid);
+	close(output[0]);
+	return fail(GPU_LEASE_CHAIN_SYSTEM, "the chain's keeper %s cannot start: %s", path,
+	            strerror(error));
+}
+
+/* Returns 0 with chain->table NULL if the keeper has ended meanwhile. */
+static int join(struct gpu_lease_chain *chain, int end)
+{
+	struct chain_hello hello;
+	int file;
+	void *table;
+
+	if (!message_receive(end, &hello, sizeof(hello), &file)) {
+		close(end);
+		return 0;
+	}
+	if (hello.status || file < 0) {
+		close(end);
+		return fail(GPU_LEASE_CHAIN_LIMIT,
+		            "the chain has %d components already; let one "
+		            "of them end first",
+		            CHAIN_MEMBERS);
+	}
+	table = mmap(NULL, sizeof(*chain->table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	close(file);
+	if (table == MAP_FAILED) {
+		close(end);
+		return fail(GPU_LEASE_CHAIN_SYSTEM, "the chain's table cannot be mapped: %s",
+		            strerror(errno));
+	}
+	chain->table = table;
+	chain->keeper = end;
+	chain->member = hello.member;
+	return 0;
+}
+
+/* Two keepers that have started at once both give way. */
+static void pause_some(void)
+{
+	struct timespec time = {0, 1000000};
+	uint8_t some = 0;
+
+	if (getrandom(&some, sizeof(some), 0) == sizeof(some))
+		time.tv_nsec += some * 400000L;
+	nanosleep(&time, NULL);
+}
+
+static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32_t keep_s)
+{
+	int (*meet)(int *) = NULL, end, status = 0, result;
+	CUdevice device;
+
+	*(void **)&meet = dlsym(RTLD_DEFAULT, "gpu_lease_chain_meet");
+	if (!meet)
+		return fail(GPU_LEASE_CHAIN_OUTSIDE, "this process is in no job that shares a GPU; "
+		                                     "start it in a job with --gres=shard:1");
+	result = (int)chain->cuda->cuCtxGetDevice(&device);
+	if (result)
+		return fail_cuda("asking for the current context's device", (CUresult)result);
+	for (int i = 0; i < TRIES && !status && !chain->table; i++) {
+		result = meet(&end);
+		if (!result)
+			status = join(chain, end);
+		else if (result == CUDA_ERROR_INVALID_VALUE)
+			status = start_keeper(device, pool_bytes, keep_s);
+		else
+			return fail_cuda("asking gpu-leased for the chain", (CUresult)result);
+		if (!status && !chain->table && i)
+			pause_some();
+	}
+	return status || chain->table ? status : fail_ended();
+}
+
+int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint32_t keep_s)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct gpu_lease_chain *chain = calloc(1, sizeof(*chain));
+	int status;
+
+	if (!chain)
+		return fail(GPU_LEASE_CHAIN_SYSTEM, "the host has no memory");
+	chain->cuda = chain_cuda();
+	chain->pid = getpid();
+	pthread_mutex_init(&chain->lock, NULL);
+	status = chain->cuda ? find_chain(chain, pool_bytes, keep_s)
+	                     : fail(GPU_LEASE_CHAIN_OUTSIDE, "there is no CUDA driver here");
+	if (status) {
+		free(chain);
+		return status;
+	}
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&chains_lock);
+	chain->next = chains;
+	chains = chain;
+	pthread_mutex_unlock(&chains_lock);
+	*out = chain;
+	return 0;
+}
+
+static void leave_list(const struct gpu_lease_chain *chain)
+{
+	struct gpu_lease_chain **at = &chains;
+
+	pthread_mutex_lock(&chains_lock);
+	while (*at && *at != chain)
+		at = &(*at)->next;
+	if (*at)
+		*at = chain->next;
+	pthread_mutex_unlock(&chains_lock);
+}
+
+/* The keeper gives back what this process still holds. */
+void gpu_lease_chain_close(struct gpu_lease_chain *chain)
+{
+	if (!chain || check_process(chain))
+		return;
+	leave_list(chain);
+	for (struct timespec time = {0, 1000000}; atomic_load(&chain->later);)
+		nanosleep(&time, NULL);
+	for (int i = 0; i < CHAIN_BUFFERS; i++)
+		if (chain->mapped[i].birth)
+			chain->cuda->cuIpcCloseMemHandle(chain->mapped[i].at);
+	close(chain->keeper);
+	munmap(chain->table, sizeof(*chain->table));
+	free(chain);
+}
+
+/* -- waiting ----------------------------------------------------------------------------------- */
+
+static bool keeper_is_there(const struct gpu_lease_chain *chain)
+{
+	char byte;
+
+	return recv(chain->keeper, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
+}
+
+/* Waits for a change until `until` (ms; below 0: for ever). Returns false if that is over. */
+static bool wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen, int64_t until)
+{
+	int64_t left = until < 0 ? LOOK_MS : until - now_ms();
+
+	if (left <= 0)
+		return false;
+	table_wait(chain->table, seen, left < LOOK_MS ? (int)left : LOOK_MS);
+	return true;
+}
+
+static int64_t end_of(int64_t timeout_ms)
+{
+	return timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+}
+
+/* -- memory of the pool in this process ----------------------------------------------------------
+ */
+
+/* Opens the memory of a buffer that this process holds, unless it is open. */
+static CUresult map_buffer(struct gpu_lease_chain *chain, uint32_t index, CUdeviceptr *out)
+{
+	struct chain_buffer *buffer = &chain->table->buffers[index];
+	struct mapped *mapped = &chain->mapped[index];
+	CUresult result = CUDA_SUCCESS;
+	CUipcMemHandle memory;
+
+	pthread_mutex_lock(&chain->lock);
+	if (mapped->birth && mapped->birth != buffer->birth) {
+		chain->cuda->cuIpcCloseMemHandle(mapped->at);
+		mapped->birth = 0;
+	}
+	if (!mapped->birth) {
+		memcpy(&memory, buffer->memory, sizeof(memory));
+		result = chain->cuda->cuIpcOpenMemHandle(&mapped->at, memory,
+		                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		mapped->birth = result ? 0 : buffer->birth;
+	}
+	*out = mapped->at;
+	pthread_mutex_unlock(&chain->lock);
+	return result;
+}
+
+static void let_go(struct gpu_lease_chain *chain, uint32_t index)
+{
+	struct chain_buffer *buffer = &chain->table->buffers[index];
+
+	table_take(chain->table);
+	if (buffer->held[chain->member])
+		buffer->held[chain->member]--;
+	buffer_settle(buffer);
+	table_give(chain->table);
+	table_changed(chain->table);
+}
+
+/* This process holds the buffer already. */
+static int give_out(struct gpu_lease_chain *chain, uint32_t index, uint64_t size,
+                    struct gpu_lease_buffer *out)
+{
+	CUdeviceptr at;
+	CUresult result = map_buffer(chain, index, &at);
+
+	if (result) {
+		let_go(chain, index);
+		return keeper_is_there(chain) ? fail_cuda("opening memory of the pool", result)
+		                              : fail_ended();
+	}
+	*out = (struct gpu_lease_buffer){at, size, index, 0};
+	return 0;
+}
+
+/* -- allocating ----------------------------------------------------------------------------------
+ */
+
+/* Holds a free buffer. Returns its number, or CHAIN_BUFFERS. */
+static uint32_t hold_free(struct gpu_lease_chain *chain, uint64_t size, bool close)
+{
+	struct chain_table *table = chain->table;
+	struct chain_buffer *buffer;
+
+	table_take(table);
+	buffer = table_free_buffer(table, size, close);
+	if (buffer) {
+		memset(buffer->held, 0, sizeof(buffer->held));
+		buffer->held[chain->member] = 1;
+		buffer->flight = 0;
+		buffer->putter = NO_MEMBER;
+		buffer->size = size;
+		buffer->state = BUFFER_USED;
+	}
+	table_give(table);
+	return buffer ? (uint32_t)(buffer - table->buffers) : CHAIN_BUFFERS;
+}
+
+static int grow(struct gpu_lease_chain *chain, uint64_t size)
+{
+	struct chain_grow message = {.size = size};
+	bool answered;
+	int none;
+
+	pthread_mutex_lock(&chain->lock);
+	answered = message_send(chain->keeper, &message, sizeof(message), -1) &&
+	           message_receive(chain->keeper, &message, sizeof(message), &none);
+	pthread_mutex_unlock(&chain->lock);
+	if (!answered)
+		return fail_ended();
+	if (message.status == GPU_LEASE_CHAIN_CUDA)
+		return fail_cuda("allocating memory of the pool", (CUresult)message.cuda);
+	return (int)message.status;
+}
+
+int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
+                          struct gpu_lease_buffer *out)
+{
+	int64_t until = end_of(timeout_ms);
+	uint32_t index, seen;
+	int status = check_process(chain);
+
+	if (status)
+		return status;
+	if (!size || size > chain->table->limit)
+		return fail(GPU_LEASE_CHAIN_LIMIT,
+		            "a buffer has from 1 to %llu bytes, which the chain's pool has; open "
+		            "the chain with a larger pool",
+		            (unsigned long long)chain->table->limit);
+	for (;;) {
+		seen = atomic_load(&chain->table->changed);
+		index = hold_free(chain, size, true);
+		status = index < CHAIN_BUFFERS ? 0 : grow(chain, size);
+		if (status == GPU_LEASE_CHAIN_FULL)
+			index = hold_free(chain, size, false);
+		if (index < CHAIN_BUFFERS)
+			return give_out(chain, index, size, out);
+		if (status && status != GPU_LEASE_CHAIN_FULL)
+			return status;
+		if (status && !wait_for_change(chain, seen, until))
+			return fail(GPU_LEASE_CHAIN_FULL,
+			            "the chain's pool is full: %llu bytes at most; drop buffers, "
+			            "wait, or open the chain with a larger pool",
+			            (unsigned long long)chain->table->limit);
+	}
+}
+
+/* -- what follows from the end of a stream's work
+ * -------------------------------------------------- */
+
+/* The end of the work of a put (put_number above 0) or of a drop. */
+struct later {
+	struct gpu_lease_chain *chain;
+	uint64_t put_number;
+	uint32_t index;
+};
+
+static void set_ready(struct gpu_lease_chain *chain, uint32_t index, uint64_t number)
+{
+	struct chain_buffer *buffer = &chain->table->buffers[index];
+
+	table_take(chain->table);
+	if (buffer->number == number && buffer->putter == chain->member)
+		buffer->putter = NO_MEMBER;
+	table_give(chain->table);
+	table_changed(chain->table);
+}
+
+/* The driver's thread calls it. */
+static void CUDA_CB work_ended(void *argument)
+{
+	struct later *later = argument;
+
+	if (later->put_number)
+		set_ready(later->chain, later->index, later->put_number);
+	else
+		let_go(later->chain, later->index);
+	atomic_fetch_sub(&later->chain->later, 1);
+	free(later);
+}
+
+static int do_later(struct gpu_lease_chain *chain, uint32_t index, uint64_t put_number,
+                    void *stream)
+{
+	struct later *later = malloc(sizeof(*later));
+	CUresult result;
+
+	if (!later)
+		return fail(GPU_LEASE_CHAIN_SYSTEM, "the host has no memory");
+	*later = (struct later){chain, put_number, index};
+	atomic_fetch_add(&chain->later, 1);
+	result = chain->cuda->cuLaunchHostFunc(stream, work_ended, later);
+	if (!result)
+		return 0;
+	atomic_fetch_sub(&chain->later, 1);
+	free(later);
+	return fail_cuda("asking for the end of the stream's work", result);
+}
+
+static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
+                           enum gpu_lease_chain_when when)
+{
+	CUresult result =
+	    when == GPU_LEASE_CHAIN_WAIT ? chain->cuda->cuStreamSynchronize(stream) : CUDA_SUCCESS;
+
+	return result ? fail_cuda("waiting for the stream", result) : 0;
+}
+
+/* -- giving away and getting
+ * ------------------------------------------------------------------------ */
+
+/* Caller has the table's lock. */
+static bool holds(const struct gpu_lease_chain *chain, uint32_t index)
+{
+	return index < CHAIN_BUFFERS && chain->table->buffers[index].state == BUFFER_USED &&
+	       chain->table->buffers[index].held[chain->member];
+}
+
+static int fail_dropped(void)
+{
+	return fail(GPU_LEASE_CHAIN_DROPPED, "this component does not hold the buffer: it has "
+	                                     "dropped it or put it before");
+}
+
+static void fill_handle(const struct gpu_lease_chain *chain, const struct chain_buffer *buffer,
+                        uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+{
+	struct chain_handle made = {.mark = CHAIN_MARK,
+	                            .number = buffer->number,
+	                            .size = buffer->size,
+	                            .index = (uint32_t)(buffer - chain->table->buffers)};
+
+	memcpy(made.chain, chain->table->id, sizeof(made.chain));
+	memcpy(made.secret, buffer->secret, sizeof(made.secret));
+	memcpy(handle, &made, sizeof(made));
+}
+
+/* Takers of an earlier put that are still to come have a handle with the same number and secret. */
+static void send_off(struct chain_buffer *buffer, uint64_t ticks, uint32_t takers,
+                     const uint8_t secret[16], uint32_t putter)
+{
+	if (!buffer->flight) {
+		memcpy(buffer->secret, secret, sizeof(buffer->secret));
+		buffer->number++;
+	}
+	buffer->put_at = ticks;
+	buffer->putter = putter;
+	buffer->flight += takers;
+}
+
+int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                        uint32_t takers, void *stream, enum gpu_lease_chain_when when,
+                        uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+{
+	int status = check_process(chain);
+	struct chain_buffer *b;
+	uint8_t secret[16];
+	uint64_t number = 0;
+
+	if (!status && (!takers || takers > CHAIN_TAKERS))
+		status =
+		    fail(GPU_LEASE_CHAIN_LIMIT, "a buffer is put for 1 to %d takers", CHAIN_TAKERS);
+	if (!status && getrandom(secret, sizeof(secret), 0) != sizeof(secret))
+		status = fail(GPU_LEASE_CHAIN_SYSTEM, "the system has no random numbers");
+	if (!status)
+		status = wait_for_stream(chain, stream, when);
+	if (status)
+		return status;
+	table_take(chain->table);
+	if (holds(chain, buffer->index)) {
+		b = &chain->table->buffers[buffer->index];
+		send_off(b, chain->table->ticks, takers, secret,
+		         when == GPU_LEASE_CHAIN_LATER ? chain->member : NO_MEMBER);
+		number = b->number;
+		fill_handle(chain, b, handle);
+		if (when != GPU_LEASE_CHAIN_LATER)
+			b->held[chain->member]--;
+	}
+	table_give(chain->table);
+	if (!number)
+		return fail_dropped();
+	if (when != GPU_LEASE_CHAIN_LATER)
+		return 0;
+	status = do_later(chain, buffer->index, number, stream);
+	let_go(chain, buffer->index);
+	return status;
+}
+
+static int fail_stale(void)
+{
+	return fail(GPU_LEASE_CHAIN_STALE,
+	            "the handle is stale: all its takers have the buffer, nobody took it in time, "
+	            "or the component that put it ended before its work did");
+}
+
+/* Caller has the table's lock. Returns 0 if the buffer is there, GPU_LEASE_CHAIN_LATE if the work
+ * on it has not ended, or why there is none. */
+static int find_buffer(const struct gpu_lease_chain *chain, const struct chain_handle *handle)
+{
+	const struct chain_buffer *buffer = &chain->table->buffers[handle->index];
+
+	if (handle->number < buffer->number)
+		return fail_stale();
+	if (handle->number > buffer->number ||
+	    memcmp(handle->secret, buffer->secret, sizeof(buffer->secret)))
+		return fail(GPU_LEASE_CHAIN_FORGED, "nobody has made this handle");
+	if (buffer->state != BUFFER_USED || !buffer->flight)
+		return fail_stale();
+	if (buffer->putter != NO_MEMBER)
+		return fail(GPU_LEASE_CHAIN_LATE, "the work on the buffer has not ended");
+	return 0;
+}
+
+static int take_buffer(struct gpu_lease_chain *chain, const struct chain_handle *handle,
+                       uint64_t *size)
+{
+	struct chain_buffer *buffer = &chain->table->buffers[handle->index];
+	int status;
+
+	table_take(chain->table);
+	status = find_buffer(chain, handle);
+	if (!status) {
+		*size = buffer->size;
+		buffer->held[chain->member]++;
+		buffer->flight--;
+	}
+	table_give(chain->table);
+	return status;
+}
+
+int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HANDLE_BYTES],
+                        int64_t timeout_ms, struct gpu_lease_buffer *out)
+{
+	int64_t until = end_of(timeout_ms);
+	int status = check_process(chain);
+	struct chain_handle handle;
+	uint64_t size = 0;
+	uint32_t seen;
+
+	if (status)
+		return status;
+	memcpy(&handle, bytes, sizeof(handle));
+	if (memcmp(handle.mark, CHAIN_MARK, sizeof(handle.mark)) || handle.index >= CHAIN_BUFFERS)
+		return fail(GPU_LEASE_CHAIN_FORGED, "this is no handle of a chain");
+	if (memcmp(handle.chain, chain->table->id, sizeof(handle.chain)))
+		return fail(GPU_LEASE_CHAIN_OTHER,
+		            "the handle is of another chain, or of a pool that has ended");
+	do {
+		seen = atomic_load(&chain->table->changed);
+		status = take_buffer(chain, &handle, &size);
+	} while (status == GPU_LEASE_CHAIN_LATE && wait_for_change(chain, seen, until));
+	return status ? status : give_out(chain, handle.index, size, out);
+}
+
+int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                         void *stream, enum gpu_lease_chain_when when)
+{
+	int status = check_process(chain);
+	bool held;
+
+	if (!status)
+		status = wait_for_stream(chain, stream, when);
+	if (status)
+		return status;
+	table_take(chain->table);
+	held = holds(chain, buffer->index);
+	table_give(chain->table);
+	if (!held)
+		return fail_dropped();
+	if (when == GPU_LEASE_CHAIN_LATER)
+		return do_later(chain, buffer->index, 0, stream);
+	let_go(chain, buffer->index);
+	return 0;
+}
+
+int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_use *out)
+{
+	struct chain_table *table = chain->table;
+	int status = check_process(chain);
+
+	if (status)
+		return status;
+	table_take(table);
+	*out = (struct gpu_lease_chain_use){
+	    .limit = table->limit, .bytes = table->bytes, .members = table->members};
+	for (uint32_t i = 0; i < table->top; i++) {
+		out->active += table->buffers[i].state == BUFFER_USED;
+		out->inactive += table->buffers[i].state == BUFFER_FREE;
+	}
+	table_give(table);
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* driver.c: finds the driver's functions. */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+static struct chain_cuda functions;
+static bool found;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* In this order: the interposer's functions stand before the library's. */
+static void *function(void *library, const char *name)
+{
+	void *address = dlsym(RTLD_DEFAULT, name);
+
+	return address ? address : dlsym(library, name);
+}
+
+static void find(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+	found = library;
+#define FIND(name, parameters, symbol)                                                             \
+	if (found)                                                                                 \
+		*(void **)&functions.name = function(library, #symbol);                            \
+	found = found && functions.name;
+	CHAIN_CUDA(FIND)
+#undef FIND
+}
+
+const struct chain_cuda *chain_cuda(void)
+{
+	pthread_once(&once, find);
+	return found ? &functions : NULL;
+}

@@ -1,0 +1,92 @@
+/* gpu_lease_chain.h: components of a chain pass each other buffers on the GPU by handle.
+ *
+ * A buffer is device memory of the chain's pool. Who allocates it or gets it holds it; who puts it
+ * gives it away and has a handle, which goes to another component by any pipe; who gets it holds it
+ * then. It returns to the pool when nobody holds it and no handle of it is on its way. Addresses
+ * stay the same while the buffer is held, also while the job has no lease and the buffer is away
+ * from the GPU. docs/chains.md has the whole of it.
+ *
+ * Any thread may call these functions, with a current CUDA context. They return 0, or one of enum
+ * gpu_lease_chain_status; gpu_lease_chain_error() has the reason as a sentence.
+ */
+#ifndef GPU_LEASE_CHAIN_H
+#define GPU_LEASE_CHAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPU_LEASE_HANDLE_BYTES 64
+
+enum gpu_lease_chain_status {
+	GPU_LEASE_CHAIN_OUTSIDE = 1, /* the process is in no job that shares a GPU */
+	GPU_LEASE_CHAIN_FORGED,      /* no such handle was ever made */
+	GPU_LEASE_CHAIN_OTHER,       /* the handle is of another chain, or of one that has ended */
+	GPU_LEASE_CHAIN_STALE,   /* all takers have it, nobody took it in time, or it was lost */
+	GPU_LEASE_CHAIN_DROPPED, /* this process does not hold the buffer */
+	GPU_LEASE_CHAIN_FULL,    /* the pool has no room */
+	GPU_LEASE_CHAIN_LATE,    /* the time for the call is over */
+	GPU_LEASE_CHAIN_ENDED,   /* the chain's keeper has ended */
+	GPU_LEASE_CHAIN_FORKED,  /* the chain was opened by the parent of this process */
+	GPU_LEASE_CHAIN_LIMIT,   /* too many components, buffers or takers, or too large */
+	GPU_LEASE_CHAIN_CUDA,    /* the driver's error */
+	GPU_LEASE_CHAIN_SYSTEM   /* the system's error */
+};
+
+/* When the work on a buffer is over. */
+enum gpu_lease_chain_when {
+	GPU_LEASE_CHAIN_WAIT = 0,  /* the call waits for the stream */
+	GPU_LEASE_CHAIN_NOW = 1,   /* it is over */
+	GPU_LEASE_CHAIN_LATER = 2, /* when the stream's work so far is; the call does not wait */
+};
+
+struct gpu_lease_chain;
+
+/* A buffer that this process holds. */
+struct gpu_lease_buffer {
+	uint64_t pointer; /* a CUdeviceptr */
+	uint64_t size;    /* bytes that were asked for */
+	uint32_t index;   /* in the pool */
+	uint32_t zero;
+};
+
+/* Joins the chain of this process's job. Who comes first starts its keeper, whose pool has at most
+ * pool_bytes (0: a quarter of the device), and in which a handle may wait for keep_s seconds to be
+ * taken (0: 60); for all others the two have no meaning. */
+int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint32_t keep_s);
+/* Leaves it: what this process still holds goes back to the pool. No work may use it any more. */
+void gpu_lease_chain_close(struct gpu_lease_chain *chain);
+
+/* Holds a new buffer, whose bytes are of no defined value. timeout_ms: how long to wait while the
+ * pool is full; 0: not at all; below 0: for ever. */
+int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
+                          struct gpu_lease_buffer *out);
+/* Gives a held buffer away to `takers` components, each of which gets it once. */
+int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                        uint32_t takers, void *stream, enum gpu_lease_chain_when when,
+                        uint8_t handle[GPU_LEASE_HANDLE_BYTES]);
+/* Holds the buffer of a handle. timeout_ms: how long to wait for work that was put with it. */
+int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
+                        int64_t timeout_ms, struct gpu_lease_buffer *out);
+/* Holds the buffer no more. */
+int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                         void *stream, enum gpu_lease_chain_when when);
+
+/* What there is in the pool. */
+struct gpu_lease_chain_use {
+	uint64_t limit, bytes;     /* of the pool: at most, and now */
+	uint32_t active, inactive; /* buffers that are held or on their way, and others */
+	uint32_t members, zero;    /* components */
+};
+int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_use *out);
+
+/* Why the calling thread's last call has failed, and what helps. */
+const char *gpu_lease_chain_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

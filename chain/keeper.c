@@ -1,0 +1,343 @@
+/* keeper.c: gpu-lease-chain, which keeps the pool of a chain: DEVICE POOL_BYTES KEEP_SECONDS.
+ *
+ * The first component of a chain starts it. It has a CUDA context, since its memory is swapped as
+ * that of every process is; it computes nothing. It ends when no component is there and no handle
+ * is on its way.
+ */
+#include "driver.h"
+#include "message.h"
+#include "table.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KEEP_S 60
+#define ALONE_TICKS 5 /* how long it waits for the first component, or for another one */
+
+static const struct chain_cuda *cuda;
+static struct chain_table *table;
+static int table_file;
+static CUdeviceptr memory[CHAIN_BUFFERS];
+static struct pollfd sockets[CHAIN_MEMBERS + 1]; /* of members, and last the door */
+
+/* -- its beginning --------------------------------------------------------------------------- */
+
+/* Whoever has started it reads its standard output until its end. */
+__attribute__((noreturn)) static void give_up(const char *why)
+{
+	printf("%s", why);
+	fflush(stdout);
+	_exit(1);
+}
+
+/* Goes on in a process of its own, which no program waits for, and without what it was given: a
+ * pipe that it held open would never end. */
+static void leave_parent(void)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		give_up(strerror(errno));
+	if (pid)
+		_exit(0);
+	setsid();
+	if (chdir("/"))
+		give_up(strerror(errno));
+	syscall(SYS_close_range, 3U, ~0U, 0U);
+	if (dup2(open("/dev/null", O_RDWR | O_CLOEXEC), STDIN_FILENO) < 0)
+		give_up(strerror(errno));
+}
+
+static void make_context(int device)
+{
+	CUcontext context;
+	CUdevice number;
+
+	cuda = chain_cuda();
+	if (!cuda)
+		give_up("there is no CUDA driver here");
+	if (cuda->cuInit(0) || cuda->cuDeviceGet(&number, device) ||
+	    cuda->cuDevicePrimaryCtxRetain(&context, number) || cuda->cuCtxSetCurrent(context))
+		give_up("it has no context on the GPU, which may be full or lost");
+}
+
+/* The daemon tells components of this process from now on. */
+static void become_keeper(void)
+{
+	int (*keep)(int) = NULL, (*meet)(int *) = NULL, ends[2], other, result;
+
+	*(void **)&keep = dlsym(RTLD_DEFAULT, "gpu_lease_chain_keep");
+	*(void **)&meet = dlsym(RTLD_DEFAULT, "gpu_lease_chain_meet");
+	if (!keep || !meet)
+		give_up("it is in no job that shares a GPU");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) || keep(ends[1]))
+		give_up(strerror(errno));
+	result = meet(&other);
+	if (!result)
+		_exit(0); /* there is another keeper */
+	if (result != CUDA_ERROR_INVALID_VALUE)
+		give_up("gpu-leased does not serve it: it is not known as a process of the job");
+	sockets[CHAIN_MEMBERS].fd = ends[0];
+}
+
+static void make_table(int device, uint64_t limit, uint32_t keep_s)
+{
+	size_t total = 0;
+	CUdevice number;
+
+	if (!cuda->cuDeviceGet(&number, device))
+		cuda->cuDeviceTotalMem(&total, number);
+	if (!limit)
+		limit = total / 4 > CHAIN_UNIT ? total / 4 : CHAIN_UNIT;
+	table_file = memfd_create("gpu-lease-chain", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (table_file < 0 || ftruncate(table_file, sizeof(*table)) ||
+	    fcntl(table_file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		give_up(strerror(errno));
+	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, table_file, 0);
+	if (table == MAP_FAILED || !table_begin(table, limit, keep_s ? keep_s : KEEP_S))
+		give_up("the host has no memory for its table");
+}
+
+/* -- memory ----------------------------------------------------------------------------------- */
+
+/* Sizes are rounded up by a quarter at most, so that a buffer serves others that are a little
+ * larger or smaller. */
+static uint64_t rounded(uint64_t size)
+{
+	uint64_t step = CHAIN_UNIT;
+
+	while (step * 8 <= size)
+		step *= 2;
+	return (size + step - 1) / step * step;
+}
+
+static void retire(struct chain_buffer *buffer)
+{
+	uint32_t index = (uint32_t)(buffer - table->buffers);
+
+	buffer->state = BUFFER_NONE;
+	table->bytes -= buffer->room;
+	buffer->room = 0;
+	cuda->cuMemFree(memory[index]);
+}
+
+/* Caller has the lock. Gives up free buffers until there is room for so many bytes. */
+static bool make_room(uint64_t bytes)
+{
+	while (table->bytes + bytes > table->limit) {
+		struct chain_buffer *largest = NULL;
+
+		for (uint32_t i = 0; i < table->top; i++) {
+			struct chain_buffer *b = &table->buffers[i];
+
+			if (b->state == BUFFER_FREE && (!largest || b->room > largest->room))
+				largest = b;
+		}
+		if (!largest)
+			return false;
+		retire(largest);
+	}
+	return true;
+}
+
+/* Caller has the lock. A number without memory; NULL: all have some. */
+static struct chain_buffer *place(void)
+{
+	uint32_t i = 0;
+
+	while (i < table->top && table->buffers[i].state != BUFFER_NONE)
+		i++;
+	return i < CHAIN_BUFFERS ? &table->buffers[i] : NULL;
+}
+
+/* The lock is not held: the driver may wait for other jobs to make room. Only this program gives
+ * memory to buffers, so the place stays. */
+static CUresult fill(struct chain_buffer *buffer, uint64_t room)
+{
+	uint32_t index = (uint32_t)(buffer - table->buffers);
+	CUipcMemHandle handle;
+	CUresult result = cuda->cuMemAlloc(&memory[index], room);
+
+	if (result)
+		return result;
+	result = cuda->cuIpcGetMemHandle(&handle, memory[index]);
+	if (result) {
+		cuda->cuMemFree(memory[index]);
+		return result;
+	}
+	memcpy(buffer->memory, &handle, sizeof(buffer->memory));
+	return CUDA_SUCCESS;
+}
+
+static void grow(struct chain_grow *message)
+{
+	uint64_t room;
+	struct chain_buffer *buffer;
+
+	message->status = GPU_LEASE_CHAIN_FULL;
+	if (!message->size || message->size > table->limit)
+		return;
+	room = rounded(message->size);
+	room = room < table->limit ? room : table->limit;
+	table_take(table);
+	buffer = make_room(room) ? place() : NULL;
+	table_give(table);
+	if (!buffer)
+		return;
+	message->cuda = (int32_t)fill(buffer, room);
+	message->status = message->cuda ? GPU_LEASE_CHAIN_CUDA : 0;
+	if (message->cuda)
+		return;
+	table_take(table);
+	buffer->room = room;
+	buffer->birth++;
+	buffer->state = BUFFER_FREE;
+	table->bytes += room;
+	if (buffer - table->buffers >= table->top)
+		table->top = (uint32_t)(buffer - table->buffers) + 1;
+	table_give(table);
+}
+
+/* -- members -------------------------------------------------------------------------------------
+ */
+
+static void admit(int end)
+{
+	struct chain_hello hello = {CHAIN_MARK, 0, 0};
+
+	while (hello.member < CHAIN_MEMBERS && sockets[hello.member].fd >= 0)
+		hello.member++;
+	if (hello.member == CHAIN_MEMBERS) {
+		hello.status = GPU_LEASE_CHAIN_LIMIT;
+		message_send(end, &hello, sizeof(hello), -1);
+		close(end);
+		return;
+	}
+	sockets[hello.member].fd = end;
+	table->members++;
+	message_send(end, &hello, sizeof(hello), table_file);
+}
+
+/* A component has ended. What it was to finish is lost; what it has given away is not. */
+static void forget(uint32_t member)
+{
+	close(sockets[member].fd);
+	sockets[member].fd = -1;
+	table_take(table);
+	table->members--;
+	for (uint32_t i = 0; i < table->top; i++) {
+		struct chain_buffer *b = &table->buffers[i];
+
+		b->held[member] = 0;
+		if (b->flight && b->putter == member)
+			buffer_end_flight(b);
+		buffer_settle(b);
+	}
+	table_give(table);
+	table_changed(table);
+}
+
+static void serve(uint32_t member)
+{
+	struct chain_grow message;
+	int file;
+
+	if (!message_receive(sockets[member].fd, &message, sizeof(message), &file)) {
+		forget(member);
+		return;
+	}
+	if (file >= 0)
+		close(file);
+	grow(&message);
+	message_send(sockets[member].fd, &message, sizeof(message), -1);
+}
+
+static void open_door(void)
+{
+	char byte;
+	int end;
+
+	if (message_receive(sockets[CHAIN_MEMBERS].fd, &byte, 1, &end) && end >= 0)
+		admit(end);
+}
+
+/* -- time -------------------------------------------------------------------------------------- */
+
+/* A second has passed in which this process ran. Returns how many handles are on their way. */
+static uint32_t tick(void)
+{
+	uint32_t flying = 0;
+	bool any = false;
+
+	table_take(table);
+	table->ticks++;
+	for (uint32_t i = 0; i < table->top; i++) {
+		struct chain_buffer *b = &table->buffers[i];
+
+		if (b->flight && table->ticks - b->put_at > table->keep_ticks) {
+			buffer_end_flight(b);
+			any = true;
+		}
+		buffer_settle(b);
+		flying += b->flight;
+	}
+	table_give(table);
+	if (any)
+		table_changed(table);
+	return flying;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
+}
+
+static void keep(void)
+{
+	int64_t last = now_ms();
+	int alone = 0;
+
+	while (alone <= ALONE_TICKS) {
+		poll(sockets, CHAIN_MEMBERS + 1, 1000);
+		for (uint32_t i = 0; i < CHAIN_MEMBERS; i++)
+			if (sockets[i].fd >= 0 && sockets[i].revents)
+				serve(i);
+		if (sockets[CHAIN_MEMBERS].revents)
+			open_door();
+		if (now_ms() - last < 1000)
+			continue;
+		last = now_ms();
+		alone = tick() || table->members ? 0 : alone + 1;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int device = argc > 1 ? atoi(argv[1]) : 0;
+
+	if (argc != 4)
+		give_up("usage: gpu-lease-chain DEVICE POOL_BYTES KEEP_SECONDS");
+	for (int i = 0; i <= CHAIN_MEMBERS; i++)
+		sockets[i] = (struct pollfd){-1, POLLIN, 0};
+	leave_parent();
+	become_keeper();
+	make_context(device);
+	make_table(device, strtoull(argv[2], NULL, 10), (uint32_t)strtoul(argv[3], NULL, 10));
+	dup2(STDIN_FILENO, STDOUT_FILENO);
+	dup2(STDIN_FILENO, STDERR_FILENO);
+	keep();
+	return 0;
+}

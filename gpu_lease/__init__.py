@@ -1,0 +1,1 @@
+"""What programs of jobs may use of gpu-lease."""

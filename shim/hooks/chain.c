@@ -1,0 +1,15 @@
+/* chain.c: the way of the library of chains to the keeper. */
+#include "hooks/chain.h"
+
+#include "base/compiler.h"
+#include "lease/keeper.h"
+
+EXPORT int gpu_lease_chain_keep(int door)
+{
+	return keeper_begin(door) ? 0 : -1;
+}
+
+EXPORT int gpu_lease_chain_meet(int *end)
+{
+	return (int)keeper_meet(end);
+}

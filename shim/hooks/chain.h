@@ -1,0 +1,11 @@
+/* chain.h: what the library of chains (chain/) asks of the interposer, which it finds by dlsym().
+ */
+#ifndef GPU_LEASE_HOOKS_CHAIN_H
+#define GPU_LEASE_HOOKS_CHAIN_H
+
+/* 0: this process is the keeper of its chain from now on (keeper_begin()). */
+int gpu_lease_chain_keep(int door);
+/* 0: *end is a connection to the keeper of the chain; else a CUresult (keeper_meet()). */
+int gpu_lease_chain_meet(int *end);
+
+#endif

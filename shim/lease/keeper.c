@@ -1,0 +1,153 @@
+/* keeper.c: answers those who ask for the keeper of the chain, or for its memory. */
+#include "lease/keeper.h"
+
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/threads.h"
+#include "base/wire.h"
+#include "gate/gate.h"
+#include "lease/meeting.h"
+#include "memory/shared.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DOOR UINT64_MAX /* instead of the number of a block */
+#define STACK_BYTES (256 * 1024)
+#define ASKED_MOST 1024 /* requests for memory that wait for the lease */
+
+/* A request for memory. */
+struct asked {
+	struct asked *next;
+	uint64_t what[2];
+	int end;
+	bool abroad;
+};
+
+static atomic_int door = -1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other is taken while it is held */
+static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static struct asked *first, **last = &first;
+static unsigned int n_asked;
+
+bool keeper_is(void)
+{
+	return atomic_load(&door) >= 0;
+}
+
+CUresult keeper_meet(int *end)
+{
+	static const uint8_t anybody[GL_NAME_BYTES];
+	const uint64_t what[2] = {DOOR, 0};
+
+	return meeting_ask(anybody, what, end);
+}
+
+/* -- memory: with the lease, since it has to be on the device ---------------------------------- */
+
+static struct asked *next(void)
+{
+	struct asked *asked;
+
+	pthread_mutex_lock(&lock);
+	while (!first)
+		pthread_cond_wait(&came, &lock);
+	asked = first;
+	first = asked->next;
+	if (!first)
+		last = &first;
+	n_asked--;
+	pthread_mutex_unlock(&lock);
+	return asked;
+}
+
+static void *serve(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		struct asked *asked = next();
+
+		if (gate_enter_for_memory()) {
+			close(asked->end);
+		} else {
+			shared_serve(asked->what, asked->end, asked->abroad);
+			gate_leave();
+		}
+		free(asked);
+	}
+	return NULL;
+}
+
+static void serve_later(const uint64_t what[2], int end, bool abroad)
+{
+	struct asked *asked = n_asked < ASKED_MOST ? malloc(sizeof(*asked)) : NULL;
+
+	if (!asked) {
+		close(end);
+		return;
+	}
+	*asked = (struct asked){NULL, {what[0], what[1]}, end, abroad};
+	pthread_mutex_lock(&lock);
+	*last = asked;
+	last = &asked->next;
+	n_asked++;
+	pthread_cond_signal(&came);
+	pthread_mutex_unlock(&lock);
+}
+
+/* -- the program ---------------------------------------------------------------------------------
+ */
+
+/* If the program does not read, whoever asks sees the end of the connection, and asks again. */
+static void pass(int end)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	char byte = 0;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+	                         .msg_iovlen = 1,
+	                         .msg_control = control.space,
+	                         .msg_controllen = sizeof(control.space)};
+
+	control.align.cmsg_level = SOL_SOCKET;
+	control.align.cmsg_type = SCM_RIGHTS;
+	control.align.cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(&control.align), &end, sizeof(end));
+	if (sendmsg(atomic_load(&door), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+		debug("the keeper's program takes no connection");
+	close(end);
+}
+
+void keeper_take(const uint64_t what[2], int end, bool abroad)
+{
+	if (what[0] == DOOR)
+		pass(end);
+	else
+		serve_later(what, end, abroad);
+}
+
+bool keeper_begin(int program)
+{
+	if (keeper_is() || !thread_start(serve, STACK_BYTES))
+		return false;
+	atomic_store(&door, program);
+	return true;
+}
+
+static void in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	pthread_cond_init(&came, NULL);
+	first = NULL;
+	last = &first;
+	n_asked = 0;
+	atomic_store(&door, -1);
+}
+FORK_WATCH(in_child);

@@ -1,0 +1,115 @@
+"""A component of a chain for tests: it does what each line of its standard input says, and answers
+each with a line. `python -m tests.chains.component [POOL_BYTES [KEEP_SECONDS]]`
+
+Numbers of buffers count from 0, in the order in which it has allocated or got them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+
+from gpu_lease import chain as chains
+from gpu_lease.chain import Buffer, Chain, ChainError
+from tests.emugpu.program_api import d, launch, ok, say, setup, word, words
+
+buffers: list[Buffer] = []
+
+
+def seconds(text: str) -> float | None:
+    return None if text == "-" else float(text)
+
+
+def alloc(chain: Chain, size: str, timeout: str = "0") -> str:
+    buffers.append(chain.alloc(int(size), timeout=seconds(timeout)))
+    return str(buffers[-1].pointer)
+
+
+def fill(_: Chain, number: str, base: str) -> str:
+    buffer = buffers[int(number)]
+    ok(launch("fill", buffer.pointer, buffer.size // 4, int(base)))
+    ok(d.cuCtxSynchronize())
+    return "filled"
+
+
+def wrong(_: Chain, number: str, base: str) -> str:
+    """How many of the words that it looks at are not those of fill()."""
+    buffer = buffers[int(number)]
+    n = buffer.size // 4
+    places = sorted({*range(0, n, max(1, n // 50)), n - 1})
+    return str(sum(words(buffer.pointer + 4 * i, 1) != [word(int(base), i)] for i in places))
+
+
+def put(chain: Chain, number: str, takers: str = "1") -> str:
+    return chain.put(buffers[int(number)], takers=int(takers)).hex()
+
+
+def spin_put(chain: Chain, number: str, ms: str) -> str:
+    """Put it with work under way that takes so long."""
+    ok(launch("spin", int(ms) * 1_000_000, grid=1, block=1))
+    return chain.put(buffers[int(number)], when=chains.LATER).hex()
+
+
+def get(chain: Chain, handle: str, timeout: str = "0") -> str:
+    buffers.append(chain.get(bytes.fromhex(handle), timeout=seconds(timeout)))
+    return str(buffers[-1].pointer)
+
+
+def drop(chain: Chain, number: str) -> str:
+    chain.drop(buffers[int(number)])
+    return "dropped"
+
+
+def used(chain: Chain) -> str:
+    found = chain.used()
+    return " ".join(f"{name}={found[name]}" for name in ("bytes", "active", "inactive", "members"))
+
+
+def after_fork(chain: Chain) -> str:
+    """What a forked child is told."""
+    read, write = os.pipe()
+    if not os.fork():
+        try:
+            chain.alloc(4096)
+        except ChainError as fault:
+            os.write(write, type(fault).__name__.encode())
+        os._exit(0)
+    os.wait()
+    return os.read(read, 100).decode()
+
+
+def array(_: Chain, number: str) -> str:
+    """The shape, type and address of the array that a library makes of a DLPack capsule."""
+    made = buffers[int(number)].array((2, 3), "<f4")
+    held = made.__dlpack__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    at = pointer(ctypes.py_object(held), ctypes.c_char_p(b"dltensor"))
+    data = ctypes.cast(at, ctypes.POINTER(ctypes.c_uint64))[0]
+    interface = made.__cuda_array_interface__
+    assert interface["data"] == (data, False)
+    return f"{interface['shape']} {interface['typestr']} {made.__dlpack_device__()}"
+
+
+COMMANDS: dict[str, Callable[..., str]] = {
+    "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
+    "drop": drop, "used": used, "fork": after_fork, "array": array,
+}  # fmt: skip
+
+
+def main() -> None:
+    setup()
+    chain = Chain(*map(int, sys.argv[1:]))
+    say("ready")
+    for line in sys.stdin:
+        name, *arguments = line.split()
+        try:
+            say(COMMANDS[name](chain, *arguments))
+        except ChainError as fault:
+            say(f"{type(fault).__name__}: {fault}")
+
+
+if __name__ == "__main__":
+    main()

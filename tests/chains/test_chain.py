@@ -1,0 +1,249 @@
+"""Components of a chain pass each other buffers, and lose none by what happens to others."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Start
+from tests.emugpu.programs import finish, line, next_line
+from tests.emugpu.server import ROOT
+from tests.shim.memory.test_lent import OTHER
+from tests.slurm.leased import Leased
+from tests.support.programs import tell
+
+SWAP = "tq:1,lock:on,memory:swap"
+MIB = 1 << 20
+LIBRARY = ROOT / "build" / "meson" / "chain" / "libgpulease-chain.so"
+
+
+class Component:
+    """A process of tests/chains/component.py."""
+
+    def __init__(self, start: Start, job: int, options: str, *arguments: int) -> None:
+        self.process = start(
+            job,
+            options,
+            *("-m", "tests.chains.component", *map(str, arguments)),
+            env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
+        )
+        assert line(self.process) == "ready"
+
+    def __call__(self, *words: object) -> str:
+        tell(self.process, " ".join(map(str, words)))
+        return line(self.process)
+
+    def below(self, name: str) -> list[int]:
+        """The processes of that program that its slurmstepd has."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        children = [c for t in tasks.glob("*/children") for c in t.read_text().split()]
+        return [int(c) for c in children if name in Path(f"/proc/{c}/comm").read_text()]
+
+    def kill(self) -> None:
+        """Kill the program, but not what stands for its slurmstepd."""
+        (pid,) = self.below("python")
+        os.kill(pid, signal.SIGKILL)
+        assert next_line(self.process) == ""
+
+    def kill_keeper(self) -> bool:
+        """Whether it had started the chain's keeper, which is there no more."""
+        found = self.below("gpu-lease-chain") if self.process.poll() is None else []
+        for pid in found:
+            end = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGKILL)
+            select.select([end], [], [])
+            os.close(end)
+        return bool(found)
+
+
+Components = Callable[..., Component]
+
+
+@pytest.fixture
+def component(tenant: Start) -> Iterator[Components]:
+    started: list[Component] = []
+
+    def start(*arguments: int, job: int = 1, options: str = SWAP) -> Component:
+        started.append(Component(tenant, job, options, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill_keeper()
+
+
+def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Components) -> None:
+    one, two = component(), component()
+    at = one("alloc", 6 * MIB)
+    assert one("fill", 0, 5) == "filled"
+    handle = one("put", 0)
+    assert len(bytes.fromhex(handle)) == 64
+    assert two("get", handle).isdigit()
+    assert two("wrong", 0, 5) == "0"
+    assert two("fill", 0, 9) == "filled"
+    back = two("put", 0)
+    assert one("get", back) == at, "it is the same memory"
+    assert one("wrong", 1, 9) == "0"
+    assert "active=1 inactive=0 members=2" in one("used")
+    assert one("drop", 1) == "dropped"
+    assert "active=0 inactive=1" in one("used")
+    assert two("alloc", 5 * MIB).isdigit()
+    assert "active=1 inactive=0" in one("used"), "it is used again"
+
+
+def test_each_taker_gets_it_once(component: Components) -> None:
+    one, two = component(), component()
+    one("alloc", 4096)
+    one("fill", 0, 3)
+    handle = one("put", 0, 2)
+    assert two("get", handle).isdigit()
+    again = two("put", 0)
+    assert one("get", handle).isdigit(), "it is on its way to this one still"
+    assert two("get", again).isdigit()
+    assert two("wrong", 1, 3) == one("wrong", 1, 3) == "0"
+    assert one("get", handle).startswith("StaleError: the handle is stale")
+
+
+def test_bad_handles_are_told_apart(component: Components) -> None:
+    one, stranger = component(), component(job=2)
+    one("alloc", 4096)
+    handle = one("put", 0)
+    assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
+    # Its mark, its secret, its number and its place in the pool.
+    for at in (0, 26, 46, 58):
+        forged = handle[: 2 * at] + "7f" + handle[2 * at + 2 :]
+        assert one("get", forged).startswith("ForgedError"), at
+    assert one("get", handle[2:]).startswith("ForgedError: a handle has 64 bytes")
+    assert one("get", handle).isdigit(), "it is as good as before"
+    assert one("put", 0).startswith("DroppedError")
+    assert one("drop", 1) == "dropped"
+    assert one("drop", 1).startswith("DroppedError")
+    assert one("get", handle).startswith("StaleError")
+
+
+def test_a_full_pool_refuses_or_waits(component: Components) -> None:
+    one, two = component(16 * MIB), component()
+    assert one("alloc", 17 * MIB).startswith("LimitError: a buffer has from 1 to 16777216 bytes")
+    assert one("alloc", 10 * MIB).isdigit()
+    assert two("alloc", 10 * MIB).startswith("FullError: the chain's pool is full")
+    tell(two.process, f"alloc {10 * MIB} -")
+    assert one("drop", 0) == "dropped"
+    assert line(two.process).isdigit()
+    assert two("drop", 0) == "dropped"
+    assert one("alloc", 4 * MIB).isdigit()
+    assert one("alloc", 8 * MIB).isdigit(), "what nobody uses makes room"
+
+
+def test_a_handle_that_nobody_takes_is_stale_in_the_end(component: Components) -> None:
+    one = component(0, 1)
+    one("alloc", 4096)
+    handle = one("put", 0)
+    while " active=0" not in one("used"):
+        pass
+    assert one("get", handle).startswith("StaleError")
+
+
+def test_work_that_is_put_is_waited_for(component: Components) -> None:
+    one, two = component(), component()
+    one("alloc", 4096)
+    handle = one("spin_put", 0, 300)
+    assert two("get", handle).startswith("LateError: the work on the buffer has not ended")
+    assert two("get", handle, "-").isdigit()
+    one("alloc", 4096)
+    lost = one("spin_put", 1, 10_000)
+    one.kill()
+    assert two("get", lost, "-").startswith("StaleError"), "its work will never end"
+
+
+def test_a_forked_child_is_no_component(component: Components) -> None:
+    assert component()("fork") == "ForkedError"
+
+
+def test_libraries_take_it_without_a_copy(component: Components) -> None:
+    one = component()
+    one("alloc", 4096)
+    assert one("array", 0) == "(2, 3) <f4 (2, 0)"
+
+
+def test_who_is_killed_takes_nothing_from_others(component: Components) -> None:
+    one, two, three = component(), component(), component()
+    for number in range(3):
+        one("alloc", 4 * MIB)
+        one("fill", number, 20 + number)
+    given = [one("put", number) for number in range(2)]
+    assert two("get", given[0]).isdigit()
+    one.kill()
+    assert three("get", given[1]).isdigit(), "on its way when its putter was killed"
+    assert two("wrong", 0, 20) == three("wrong", 0, 21) == "0"
+    two.kill()
+    while "active=1 inactive=2 members=1" not in three("used"):
+        pass
+    assert three("wrong", 0, 21) == "0"
+
+
+def test_handles_outlive_the_daemon(component: Components, leased: Leased) -> None:
+    one, two = component(), component()
+    one("alloc", 6 * MIB)
+    one("fill", 0, 5)
+    handle = one("put", 0)
+    leased.kill()
+    leased.start()
+    assert two("get", handle).isdigit()
+    assert two("wrong", 0, 5) == "0"
+    assert component()("used").endswith("members=3"), "the new daemon knows the keeper"
+
+
+def test_buffers_leave_with_the_lease_and_come_back(component: Components, tenant: Start) -> None:
+    """Those that are held, those on their way and those that nobody has."""
+    one, two = component(128 * MIB), component()
+    for number in range(2):
+        one("alloc", 30 * MIB)
+        one("fill", number, 5 + number)
+    handle = one("put", 1)
+    at = one("alloc", 4096)
+    for turn in range(3):
+        finish(tenant(2, SWAP, "-c", OTHER))
+        assert one("wrong", 0, 5 + 10 * turn) == "0"
+        assert one("fill", 0, 15 + 10 * turn) == "filled"
+    assert two("get", handle).isdigit()
+    assert two("wrong", 0, 6) == "0"
+    assert one("drop", 2) == "dropped"
+    assert one("alloc", 4096) == at
+
+
+def test_without_its_keeper_a_chain_says_so(component: Components) -> None:
+    one = component()
+    one("alloc", 4096)
+    handle = one("put", 0)
+    assert one.kill_keeper()
+    assert one("alloc", 40 * MIB).startswith("EndedError: the chain's keeper")
+    two = component()
+    assert two("get", handle).startswith("OtherChainError")
+    two.kill_keeper()
+
+
+CHAIN = SWAP + ",chain:c"
+
+
+def test_jobs_of_one_chain_pass_buffers(component: Components) -> None:
+    one, two, stranger = (
+        component(job=1, options=CHAIN),
+        component(job=2, options=CHAIN),
+        component(job=3, options=SWAP + ",chain:d"),
+    )
+    one("alloc", 6 * MIB)
+    one("fill", 0, 5)
+    handle = one("put", 0)
+    assert two("get", handle).isdigit()
+    assert two("wrong", 0, 5) == "0"
+    assert stranger("get", handle).startswith("OtherChainError")
+
+
+def test_managed_memory_makes_no_chain(component: Components) -> None:
+    one = component(options="tq:1,lock:on,memory:managed")
+    assert one("alloc", 4096).startswith("CudaError: allocating memory of the pool failed")

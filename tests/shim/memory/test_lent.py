@@ -1,0 +1,54 @@
+"""Memory of a chain's keeper, which moves although other processes of the job have it open."""
+
+from __future__ import annotations
+
+from tests.conftest import Start
+from tests.emugpu.programs import IMPORTS, finish, go_on, line
+from tests.shim.memory.test_shared import OPENING, SWAP
+from tests.support.programs import tell
+
+CODE = IMPORTS + OPENING + "OURS = True\n"
+N = 10 * 1024 * 1024  # words of 40 MiB
+KEEPER = (
+    IMPORTS
+    + """
+import socket
+program, door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+assert ctypes.CDLL(None).gpu_lease_chain_keep(door.fileno()) == 0
+"""
+    + OPENING
+    + f"""
+OURS = True
+p = ok(d.cuMemAlloc(4 * {N})); give(p)
+"""
+)
+OPENER = (
+    CODE
+    + f"""
+q = int(ok(take())); ok(launch("fill", q, {N}, 5)); ok(d.cuCtxSynchronize())
+say("filled"); wait()
+assert same(q, 5, {N}); ok(launch("fill", q, {N}, 9)); ok(d.cuCtxSynchronize())
+say("again"); wait()
+assert same(q, 9, {N}); ok(d.cuIpcCloseMemHandle(q))
+"""
+)
+# Does not fit beside the shared memory.
+OTHER = (
+    CODE
+    + "p = ok(d.cuMemAlloc(220 * MIB)); ok(launch('fill', p, 1024, 1)); assert same(p, 1, 1024)"
+)
+
+
+def test_what_a_keeper_lends_leaves_and_comes_back(tenant: Start) -> None:
+    keeper = tenant(1, SWAP, "-c", KEEPER + "wait()")
+    handle = line(keeper)
+    opener = tenant(1, SWAP, "-c", OPENER)
+    tell(opener, handle)
+    assert line(opener) == "filled"
+    for word in ("again", ""):
+        finish(tenant(2, SWAP, "-c", OTHER))
+        go_on(opener)
+        assert not word or line(opener) == word
+    finish(opener)
+    go_on(keeper)
+    finish(keeper)
