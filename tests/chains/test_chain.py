@@ -2,79 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.programs import finish, line, next_line
-from tests.emugpu.server import ROOT
+from tests.emugpu.programs import finish, line
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
-from tests.support.programs import tell
+from tests.support.chain import SWAP, Components
 
-SWAP = "tq:1,lock:on,memory:swap"
 MIB = 1 << 20
-LIBRARY = ROOT / "build" / "meson" / "chain" / "libgpulease-chain.so"
-
-
-class Component:
-    """A process of tests/chains/component.py."""
-
-    def __init__(self, start: Start, job: int, options: str, *arguments: int) -> None:
-        self.process = start(
-            job,
-            options,
-            *("-m", "tests.chains.component", *map(str, arguments)),
-            env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
-        )
-        assert line(self.process) == "ready"
-
-    def __call__(self, *words: object) -> str:
-        tell(self.process, " ".join(map(str, words)))
-        return line(self.process)
-
-    def below(self, name: str) -> list[int]:
-        """The processes of that program that its slurmstepd has."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        children = [c for t in tasks.glob("*/children") for c in t.read_text().split()]
-        return [int(c) for c in children if name in Path(f"/proc/{c}/comm").read_text()]
-
-    def kill(self) -> None:
-        """Kill the program, but not what stands for its slurmstepd."""
-        (pid,) = self.below("python")
-        os.kill(pid, signal.SIGKILL)
-        assert next_line(self.process) == ""
-
-    def kill_keeper(self) -> bool:
-        """Whether it had started the chain's keeper, which is there no more."""
-        found = self.below("gpu-lease-chain") if self.process.poll() is None else []
-        for pid in found:
-            end = os.pidfd_open(pid)
-            os.kill(pid, signal.SIGKILL)
-            select.select([end], [], [])
-            os.close(end)
-        return bool(found)
-
-
-Components = Callable[..., Component]
 
 
 @pytest.fixture
-def component(tenant: Start) -> Iterator[Components]:
-    started: list[Component] = []
-
-    def start(*arguments: int, job: int = 1, options: str = SWAP) -> Component:
-        started.append(Component(tenant, job, options, *arguments))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill_keeper()
+def component(leased: Leased) -> Iterator[Components]:
+    with Components(leased) as components:
+        yield components
 
 
 def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Components) -> None:
@@ -131,7 +75,7 @@ def test_a_full_pool_refuses_or_waits(component: Components) -> None:
     assert one("alloc", 17 * MIB).startswith("LimitError: a buffer has from 1 to 16777216 bytes")
     assert one("alloc", 10 * MIB).isdigit()
     assert two("alloc", 10 * MIB).startswith("FullError: the chain's pool is full")
-    tell(two.process, f"alloc {10 * MIB} -")
+    two.tell("alloc", 10 * MIB, "-")
     assert one("drop", 0) == "dropped"
     assert line(two.process).isdigit()
     assert two("drop", 0) == "dropped"

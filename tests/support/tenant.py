@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--job", type=int, required=True)
     parser.add_argument("--options", default="")
     parser.add_argument("--gpus", default="0")
+    parser.add_argument("--stays", action="store_true", help="until it is killed")
     parser.add_argument("command", nargs="+")
     chosen = parser.parse_args()
     try:
@@ -64,7 +66,10 @@ def main() -> int:
         return 1
     # What its tasks leave behind stays the job's, as in a job's cgroup.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return subprocess.run(chosen.command, check=False, env=os.environ | env).returncode
+    status = subprocess.run(chosen.command, check=False, env=os.environ | env).returncode
+    while chosen.stays:
+        signal.pause()
+    return status
 
 
 if __name__ == "__main__":

@@ -1,0 +1,107 @@
+"""Components of chains for tests and benchmarks: processes that do what they are told."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from tests.emugpu.programs import line
+from tests.emugpu.server import ROOT
+from tests.slurm.leased import Leased
+from tests.support import programs
+
+SWAP = "tq:1,lock:on,memory:swap"
+LIBRARY = ROOT / "build" / "meson" / "chain" / "libgpulease-chain.so"
+
+
+def end_process(pid: int) -> None:
+    """Kill it, and wait until it has ended."""
+    end = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([end], [], [])
+    os.close(end)
+
+
+class Component:
+    """A process of tests/chains/component.py, the only task of a step. n: how many buffers it has
+    had."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process, self.n = process, 0
+        assert line(process) == "ready"
+
+    def tell(self, *words: object) -> None:
+        """What it is to do, without its answer."""
+        programs.tell(self.process, " ".join(map(str, words)))
+
+    def __call__(self, *words: object) -> str:
+        self.tell(*words)
+        answer = line(self.process)
+        self.n += words[0] in ("alloc", "get") and answer.isdigit()
+        return answer
+
+    def below(self, name: str) -> list[int]:
+        """The processes of that program that its slurmstepd has."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        children = [c for t in tasks.glob("*/children") for c in t.read_text().split()]
+        return [int(c) for c in children if name in Path(f"/proc/{c}/comm").read_text()]
+
+    def kill(self) -> None:
+        """Kill the program, but not what stands for its slurmstepd."""
+        (pid,) = self.below("python")
+        end_process(pid)
+
+    def kill_keeper(self) -> bool:
+        """Whether it had started the chain's keeper, which is there no more."""
+        found = self.below("gpu-lease-chain")
+        for pid in found:
+            end_process(pid)
+        return bool(found)
+
+
+class Components:
+    """Starts components of jobs, and ends them with their keepers."""
+
+    def __init__(self, leased: Leased) -> None:
+        self.leased = leased
+        self.started: list[Component] = []
+
+    def __call__(self, *arguments: int, job: int = 1, options: str = SWAP) -> Component:
+        command = (
+            *(sys.executable, "-m", "tests.support.tenant", "--stays"),
+            *("--admin", str(self.leased.admin_socket)),
+            *("--job", str(job), "--options", options, "--"),
+            *(sys.executable, "-m", "tests.chains.component", *map(str, arguments)),
+        )
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=self.leased.env | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(Component(process))
+        return self.started[-1]
+
+    def __enter__(self) -> Components:
+        return self
+
+    def __exit__(
+        self,
+        _: type[BaseException] | None,
+        __: BaseException | None,
+        ___: TracebackType | None,
+    ) -> None:
+        for component in self.started:
+            component.kill_keeper()
+        for component in self.started:
+            os.killpg(component.process.pid, signal.SIGKILL)
+            component.process.communicate()
