@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/placer tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-containers test-arm test-rpm deb rpm install uninstall clean
+.PHONY: help setup demo demo-chain test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-containers test-arm test-rpm deb rpm install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,6 +30,9 @@ setup: ## install what is missing (Debian packages, a venv in build/) and build 
 
 demo: setup ## share one GPU between real Slurm jobs, print the table, write build/demo/result.json
 	@$(PYTHON) -m tests.demo.demo $(ARGS)
+
+demo-chain: setup ## pass frames through a pipeline of four processes on an emulated GPU, by handle
+	@$(PYTHON) -m tests.demo.pipeline
 
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)

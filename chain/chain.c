@@ -402,6 +402,10 @@ static int grow(struct gpu_lease_chain *chain, uint64_t size)
 	pthread_mutex_unlock(&chain->lock);
 	if (!answered)
 		return fail_ended();
+	if (message.status == GPU_LEASE_CHAIN_CUDA && message.cuda == CUDA_ERROR_INVALID_VALUE)
+		return fail(GPU_LEASE_CHAIN_CUDA,
+		            "the job's memory is managed, which processes cannot share; start the "
+		            "job with memory:swap in --gpu-share");
 	if (message.status == GPU_LEASE_CHAIN_CUDA)
 		return fail_cuda("allocating memory of the pool", (CUresult)message.cuda);
 	return (int)message.status;

@@ -190,4 +190,4 @@ def test_jobs_of_one_chain_pass_buffers(component: Components) -> None:
 
 def test_managed_memory_makes_no_chain(component: Components) -> None:
     one = component(options="tq:1,lock:on,memory:managed")
-    assert one("alloc", 4096).startswith("CudaError: allocating memory of the pool failed")
+    assert one("alloc", 4096).startswith("CudaError: the job's memory is managed")

@@ -23,6 +23,7 @@ SPEC = ROOT / "packaging" / "gpu-lease.spec"
 PLACES = {
     "%{_bindir}": "usr/bin",
     "%{_datadir}": "usr/share",
+    "%{_includedir}": "usr/include",
     "%{_libdir}/slurm": "usr/lib/*/slurm-wlm",
     "%{_mandir}": "usr/share/man",
     "%{_sbindir}": "usr/sbin",
