@@ -13,7 +13,6 @@
 #include "memory/kinds.h"
 #include "memory/ranges.h"
 #include "memory/shared.h"
-#include "memory/swap/lane.h"
 #include "tenant/tenant.h"
 
 #include <pthread.h>
@@ -78,7 +77,6 @@ static CUresult open_lent(CUdeviceptr *out, const struct shared_handle *handle)
 	CUresult result = CUDA_ERROR_NOT_READY;
 	bool lent;
 
-	swap_note_use();
 	while (result == CUDA_ERROR_NOT_READY) {
 		result = gate_enter_for_memory();
 		if (result)

@@ -84,19 +84,24 @@ static void *serve(void *argument)
 
 static void serve_later(const uint64_t what[2], int end, bool abroad)
 {
-	struct asked *asked = n_asked < ASKED_MOST ? malloc(sizeof(*asked)) : NULL;
+	struct asked *asked = malloc(sizeof(*asked));
+	bool taken;
 
-	if (!asked) {
-		close(end);
-		return;
-	}
-	*asked = (struct asked){NULL, {what[0], what[1]}, end, abroad};
+	if (asked)
+		*asked = (struct asked){NULL, {what[0], what[1]}, end, abroad};
 	pthread_mutex_lock(&lock);
-	*last = asked;
-	last = &asked->next;
-	n_asked++;
-	pthread_cond_signal(&came);
+	taken = asked && n_asked < ASKED_MOST;
+	if (taken) {
+		*last = asked;
+		last = &asked->next;
+		n_asked++;
+		pthread_cond_signal(&came);
+	}
 	pthread_mutex_unlock(&lock);
+	if (taken)
+		return;
+	close(end);
+	free(asked);
 }
 
 /* -- the program ---------------------------------------------------------------------------------

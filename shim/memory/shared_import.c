@@ -139,6 +139,8 @@ static CUresult enter(struct import *made, const struct shared_handle *handle, s
 	CUresult result;
 
 	lock_take(&lock);
+	if (made->lent)
+		swap_note_use(); /* so that a turn ends with it */
 	if (made->lent && (turn != turn_now || !residency_lasts())) {
 		lock_give(&lock);
 		import_drop(made);

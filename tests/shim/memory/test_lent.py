@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Start
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
 from tests.shim.memory.test_shared import OPENING, SWAP
@@ -32,6 +34,7 @@ say("again"); wait()
 assert same(q, 9, {N}); ok(d.cuIpcCloseMemHandle(q))
 """
 )
+HOLDS = 'ok(launch("spin", 1000, grid=1, block=1)); ok(d.cuCtxSynchronize()); '
 # Does not fit beside the shared memory.
 OTHER = (
     CODE
@@ -39,10 +42,12 @@ OTHER = (
 )
 
 
-def test_what_a_keeper_lends_leaves_and_comes_back(tenant: Start) -> None:
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_a_keeper_lends_leaves_and_comes_back(tenant: Start, holds: bool) -> None:
+    """holds: it is opened by a process that has its lease already, and no memory of its own."""
     keeper = tenant(1, SWAP, "-c", KEEPER + "wait()")
     handle = line(keeper)
-    opener = tenant(1, SWAP, "-c", OPENER)
+    opener = tenant(1, SWAP, "-c", OPENER.replace("q = ", HOLDS + "q = ") if holds else OPENER)
     tell(opener, handle)
     assert line(opener) == "filled"
     for word in ("again", ""):
