@@ -93,9 +93,21 @@ def array(_: Chain, number: str) -> str:
     return f"{interface['shape']} {interface['typestr']} {made.__dlpack_device__()}"
 
 
+def churn(chain: Chain, times: str) -> str:
+    """Pass so many buffers to itself; 0: until it is killed."""
+    n = 0
+    while not int(times) or n < int(times):
+        buffer = chain.alloc(4096 + n % 3 * (4 << 20))
+        chain.get(chain.put(buffer, when=chains.NOW)).drop(when=chains.NOW)
+        n += 1
+        if n == 100 and not int(times):
+            say("churns")
+    return "churned"
+
+
 COMMANDS: dict[str, Callable[..., str]] = {
     "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
-    "drop": drop, "used": used, "fork": after_fork, "array": array,
+    "drop": drop, "used": used, "fork": after_fork, "array": array, "churn": churn,
 }  # fmt: skip
 
 

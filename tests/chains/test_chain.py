@@ -130,6 +130,31 @@ def test_who_is_killed_takes_nothing_from_others(component: Components) -> None:
     assert three("wrong", 0, 21) == "0"
 
 
+def test_thousands_of_handles_leave_nothing_behind(component: Components) -> None:
+    one = component()
+    assert one("churn", 3) == "churned"
+    before = one("used")
+    assert one("churn", 20_000) == "churned"
+    assert one("used") == before
+
+
+def test_the_pool_is_sound_wherever_components_are_killed(component: Components) -> None:
+    """In the middle of a change of the table, and with its lock."""
+    one = component()
+    one("alloc", 4 * MIB)
+    one("fill", 0, 5)
+    for _ in range(4):
+        churning = [component() for _ in range(2)]
+        for other in churning:
+            assert other("churn", 0) == "churns"
+        for other in churning:
+            assert one("churn", 1000) == "churned"
+            other.kill()
+    while " active=1 " not in one("used"):
+        pass
+    assert one("wrong", 0, 5) == "0"
+
+
 def test_handles_outlive_the_daemon(component: Components, leased: Leased) -> None:
     one, two = component(), component()
     one("alloc", 6 * MIB)

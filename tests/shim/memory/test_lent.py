@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.programs import IMPORTS, finish, go_on, line
+from tests.emugpu.programs import IMPORTS, TIMEOUT_S, finish, go_on, line
 from tests.shim.memory.test_shared import OPENING, SWAP
 from tests.support.programs import tell
 
@@ -57,3 +60,29 @@ def test_what_a_keeper_lends_leaves_and_comes_back(tenant: Start, holds: bool) -
     finish(opener)
     go_on(keeper)
     finish(keeper)
+
+
+def test_what_was_away_when_its_keeper_ended_is_lost_and_said_to_be(tenant: Start) -> None:
+    keeper = tenant(1, SWAP, "-c", KEEPER + "wait()")
+    opener = tenant(
+        1,
+        SWAP,
+        "-c",
+        CODE
+        + f"""
+q = int(ok(take())); ok(launch("fill", q, {N}, 5)); ok(d.cuCtxSynchronize())
+say("filled"); wait()
+assert error(d.cuMemcpyDtoH(bytearray(64), q, 64)) == "INVALID_VALUE"
+mine = ok(d.cuMemAlloc(4096)); ok(launch("fill", mine, 1024, 3)); assert same(mine, 3, 1024)
+ok(d.cuIpcCloseMemHandle(q))
+""",
+    )
+    tell(opener, line(keeper))
+    assert line(opener) == "filled"
+    finish(tenant(2, SWAP, "-c", OTHER))
+    os.killpg(keeper.pid, signal.SIGKILL)
+    keeper.wait()
+    tell(opener)
+    _, said = opener.communicate(timeout=TIMEOUT_S)
+    assert opener.returncode == 0, said
+    assert "a buffer of this job's chain is lost" in said
