@@ -1,1 +1,1 @@
-"""Chains: jobs of one user on one GPU that pass each other buffers by handle."""
+"""Chains: jobs of one user on one GPU that pass each other buffers by handle, and how they divide it."""

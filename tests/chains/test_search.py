@@ -1,0 +1,82 @@
+"""The search for a division, with models of chains and against all divisions that there are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leased.chains.search import MOST_COMPONENTS, PARTS, bound, plain
+from tests.chains.model import Chain, tried
+
+
+@st.composite
+def chains(draw: st.DrawFn, most: int = MOST_COMPONENTS, crowd: float = 0.1) -> Chain:
+    each = draw(st.lists(st.tuples(st.floats(1, 10), st.floats(5, 100)), min_size=2, max_size=most))
+    rates, enough = zip(*each, strict=True)
+    return Chain(rates, enough, draw(st.floats(0, crowd)))
+
+
+@given(chains())
+def test_a_division_that_is_kept_is_faster(chain: Chain) -> None:
+    n = len(chain.rates)
+    found, trials = tried(n, chain.throughput)
+    before, after = chain.throughput(plain(n)), chain.throughput(found.division)
+    assert found.division == plain(n) or after >= 1.01 * before
+    assert found.gain == pytest.approx(after / before - 1)
+    assert len(trials) <= bound(n)
+    assert all(part in PARTS for division in trials for part in division)
+
+
+@given(chains(most=6), st.data())
+def test_noise_costs_a_hundredth_at_most(chain: Chain, data: st.DataObject) -> None:
+    n = len(chain.rates)
+    noise = st.floats(0.99, 1.01)
+    found, trials = tried(n, lambda division: chain.throughput(division) * data.draw(noise))
+    assert chain.throughput(found.division) >= 0.99 * chain.throughput(plain(n)) * (1 - 1e-9)
+    assert len(trials) <= bound(n)
+
+
+def best(chain: Chain) -> float:
+    return max(map(chain.throughput, itertools.product(PARTS, repeat=len(chain.rates))))
+
+
+@given(chains(most=3, crowd=0.0))
+def test_it_comes_near_the_best_of_all_divisions(chain: Chain) -> None:
+    """It has O(N log S) trials of S^N, and gives the bottleneck all that there is: where two
+    components need the same, that is too much."""
+    found, _ = tried(len(chain.rates), chain.throughput)
+    assert chain.throughput(found.division) >= 0.8 * best(chain)
+
+
+@pytest.mark.parametrize("slowest", range(4))
+def test_it_finds_the_bottleneck(slowest: int) -> None:
+    enough = [15.0] * 4
+    enough[slowest] = 90.0
+    found, _ = tried(4, Chain([10.0] * 4, enough).throughput)
+    assert found.bottleneck == slowest
+    assert found.division[slowest] == 100
+    assert max(part for n, part in enumerate(found.division) if n != slowest) <= 20
+    assert found.gain > 0.5
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_it_keeps_the_plain_division_where_that_is_best(n: int) -> None:
+    """And compares nothing with it."""
+    found, trials = tried(n, lambda division: float(sum(division)))
+    assert found.division == plain(n)
+    assert trials.count(plain(n)) == 1
+
+
+def test_a_division_that_only_chance_made_fast_is_not_kept() -> None:
+    times = iter(range(1000))
+    found, _ = tried(3, lambda _: 2.0 if next(times) == 4 else 1.0)
+    assert (found.division, found.gain) == (plain(3), 0.0)
+
+
+def test_a_chain_that_stands_still_keeps_the_plain_division() -> None:
+    found, trials = tried(3, lambda _: 0.0)
+    assert found.division == plain(3)
+    assert len(trials) <= bound(3)
