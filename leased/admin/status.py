@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import channel_details, memory_details, parking, share_details
+from leased.admin import chain_details, channel_details, memory_details, parking, share_details
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -153,6 +153,7 @@ class Status:
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
             "offline_health": self._health(gpu.uuid),
             "mps": self.seen.mps.status(gpu.uuid) if self.seen.mps else None,
+            "chain": chain_details.of_device(self.leases, gpu.uuid),
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,

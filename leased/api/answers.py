@@ -131,6 +131,32 @@ class Mps(TypedDict):
     lost: list[str]
 
 
+class ChainComponent(TypedDict):
+    """A process of a chain. part: of the GPU's SMs, that it has at most, 0 to 1."""
+
+    job: str
+    pid: int
+    part: float
+
+
+class Chain(TypedDict):
+    """A chain that has a GPU for itself, with its components in their order. why: what is done
+    about its division, or why nothing is. bottleneck: which component holds it up; gain: what the
+    division has brought over the plain one; None: not known yet. trials: of the last search, their
+    throughput by that of the first; plain, kept: which of them had the plain division, and the one
+    that was kept. bound: how many trials a search takes at most."""
+
+    name: str
+    components: list[ChainComponent]
+    why: str
+    bottleneck: int | None
+    gain: float | None
+    trials: list[float]
+    plain: list[int]
+    kept: list[int]
+    bound: int
+
+
 class Device(TypedDict):
     """One GPU. index: Slurm's; number: NVML's. total: what all jobs together have had of it since
     the daemon began. Older daemons do not say number, total and handoff_times."""
@@ -156,6 +182,7 @@ class Device(TypedDict):
     online_slowdown: NotRequired[float | None]  # as measured of online jobs; None: not known
     offline_health: NotRequired[Health | None]  # None: not looked at yet
     mps: NotRequired[Mps | None]  # None: it is not shared by MPS
+    chain: NotRequired[Chain | None]  # None: no chain has it for itself
     mode: str
     why: str
     fault: str | None

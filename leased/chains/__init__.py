@@ -1,1 +1,1 @@
-"""Chains: jobs of one user on one GPU that pass each other buffers by handle, and how they divide it."""
+"""Chains: jobs of one user that pass each other buffers by handle, and how they divide a GPU."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from leased.api.answers import Status
 from leased.base import job_names
 from leased.base.errors import Refused
 from leased.base.words import count
-from leased.cli import plot_draw
+from leased.cli import plot_chain, plot_draw
 from leased.config import config
 from leased.record.codec import Damaged
 from leased.sim import record_files, spans, values
@@ -30,12 +33,7 @@ MATPLOTLIB_HINT = "apt install python3-matplotlib, or in a checkout: pip install
 
 def plot(chosen: argparse.Namespace) -> dict[str, Any]:
     """Write the picture. Returns what it shows. Refused: bad input, or nothing to draw."""
-    output: Path = chosen.output
-    if output.suffix not in SUFFIXES:
-        raise Refused(
-            f"{output} is not a known kind of picture",
-            f"name a file that ends with {', '.join(SUFFIXES)}",
-        )
+    output = _output(chosen)
     notes: list[str] = []
     history = _history(_file(chosen), notes)
     for note in notes:
@@ -47,12 +45,8 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
             f"{lanes} jobs were on a GPU, and a picture shows {MOST_LANES} at most",
             "name some with -j, or a later time with --since",
         )
-    try:
+    with _drawing(output):
         plot_draw.draw(found, output, chosen.dark)
-    except ImportError:
-        raise Refused(NO_MATPLOTLIB, MATPLOTLIB_HINT) from None
-    except OSError as fault:
-        raise Refused(f"{output} cannot be written ({fault.strerror})", "name another") from None
     return {
         "file": str(output),
         "seconds": round(found.length / 1e9, 3),
@@ -67,6 +61,34 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
             for device in found.devices
         ],
     }
+
+
+def plot_trials(chosen: argparse.Namespace, answer: Status) -> dict[str, Any]:
+    """Write the picture of a chain's trials. As plot()."""
+    output = _output(chosen)
+    gpu, chain = plot_chain.find(answer, chosen.chain)
+    with _drawing(output):
+        return plot_chain.draw(gpu, chain, output, chosen.dark)
+
+
+def _output(chosen: argparse.Namespace) -> Path:
+    output: Path = chosen.output
+    if output.suffix not in SUFFIXES:
+        raise Refused(
+            f"{output} is not a known kind of picture",
+            f"name a file that ends with {', '.join(SUFFIXES)}",
+        )
+    return output
+
+
+@contextmanager
+def _drawing(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise Refused(NO_MATPLOTLIB, MATPLOTLIB_HINT) from None
+    except OSError as fault:
+        raise Refused(f"{output} cannot be written ({fault.strerror})", "name another") from None
 
 
 def text(answer: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ matplotlib is an optional package, and imported where something is drawn and now
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,15 @@ DARK = Look(ON_DARK, "#0d1117", "#e6edf3", "#30363d", "#ff7b72", "#9198a1")
 def draw(found: Picture, file: Path, dark: bool = False) -> None:
     """Write the picture; the file's suffix says which format. OSError: it cannot be written.
     ImportError: there is no matplotlib."""
+    save(lambda look: _figure(found, look), file, DARK if dark else LIGHT)
+
+
+def save(figure_of: Callable[[Look], Any], file: Path, look: Look) -> None:
+    """Make a figure, and write it; as draw() says."""
     import matplotlib as mpl
 
-    look = DARK if dark else LIGHT
     with mpl.rc_context(style(look)):
-        figure = _figure(found, look)
+        figure = figure_of(look)
         # Without a date the same record gives the same file.
         metadata = {"Date": None} if file.suffix == ".svg" else None
         figure.savefig(file, dpi=150, metadata=metadata)

@@ -15,6 +15,7 @@ from leased.base.requests import shown
 from leased.base.words import count, jobs, size
 from leased.cli import (
     screen,
+    show_chains,
     show_channels,
     show_classes,
     show_memory,
@@ -156,8 +157,8 @@ def notes(answer: Status) -> list[Text]:
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
-    words += show_mps.lines(answer) + show_shares.lines(answer)
-    words += show_classes.lines(answer) + show_channels.lines(answer)
+    words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
+    words += show_chains.lines(answer) + show_channels.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 

@@ -13,6 +13,7 @@ from leased.core import arbiter
 from leased.core.arbiter import Arbiter, DrainLimitSet
 from leased.gpus.devices import Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.chain_divisions import ChainDivisions
 from leased.leasing.clients import Clients
 from leased.leasing.grants import Grants
 from leased.leasing.introductions import Introductions
@@ -27,8 +28,8 @@ from leased.record.recorder import Recorder
 
 class Leases:
     """tenants: they open and close. clients: their processes. gpus: what there is to lease.
-    slices: the GPU's time slices. view: what the arbiter knows. loop: gives it events. `clock`
-    gives monotonic ns."""
+    slices: the GPU's time slices. chains: how chains divide their GPUs. view: what the arbiter
+    knows. loop: gives it events. `clock` gives monotonic ns."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Leases:
         self.tenants = Registry(self.loop)
         self.stuck = StuckClients(self.tenants, self.view, clock)
         self.slices = TimeSlices(self.loop, self.tenants)
+        self.chains = ChainDivisions(self.loop, self.tenants, self.slices)
         self.grants = Grants(self.loop, self.tenants, self.stuck, self.slices, in_flight_ns)
         self.loop.perform = self.grants.perform
         overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from _gpulease import lib
 
+from leased.chains.shares import slices as slices_of
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
 from leased.config.options import NONE, ONLINE
@@ -26,6 +27,7 @@ from leased.wire import client_messages, daemon_messages
 
 PATIENCE_NS = 2_000_000_000  # NVML may say nothing for so long: some cards have a sample a second
 NO_LEASE = "it holds no lease"
+IN_CHAIN = "its chain divides the GPU among its components"
 
 
 @dataclass
@@ -33,13 +35,15 @@ class DeviceSlices:
     """What is known of one device. controller: chooses for the jobs there; None: nobody has been
     looked at yet. silent_since: since when NVML has not said whose work it does; None: it says.
     asked: when the processes there were last asked for theirs. told: what the arbiter was last told
-    of its tenants by. used: by job, the part of it that the job had at the last look."""
+    of its tenants by. used: by job, the part of it that the job had at the last look. divided: where
+    a chain divides it, the time slice of each of its processes, by pid (us)."""
 
     controller: Controller | None = None
     silent_since: int | None = None
     asked: int | None = None
     told: tuple[bool, frozenset[int], tuple[int, ...]] | None = None
     used: Mapping[int, float] = field(default_factory=dict)
+    divided: Mapping[int, int] = field(default_factory=dict)
 
     def is_known(self, now: int) -> bool:
         """Whether NVML says whose work it does, or has said so a moment ago."""
@@ -47,6 +51,8 @@ class DeviceSlices:
 
     def chosen(self, job_id: int) -> Choice:
         """What the job's groups there have now."""
+        if self.divided:
+            return as_made(IN_CHAIN)
         found = self.controller.chosen.get(job_id) if self.controller else None
         return as_made(NO_LEASE) if found is None else found
 
@@ -124,6 +130,16 @@ class TimeSlices:
         """A process of the tenant is gone."""
         if self.registry.has(tenant):
             self._tell_arbiter(tenant)
+
+    def apply(self, uuid: str, division: Mapping[int, int]) -> None:
+        """Keep the processes of a chain to a division (leased/chains/shares.py) by time slices."""
+        device, divided = self.devices[uuid], slices_of(division)
+        if divided == device.divided:
+            return
+        device.divided = divided
+        for tenant in self.registry.sharing(uuid):
+            for client in list(tenant.clients):
+                self._tell(tenant, client)
 
     def _ask(self, device: DeviceSlices, holders: list[Tenant], now: int) -> dict[int, Busy]:
         """By job that holds a lease, what its processes have said of their work since they were
@@ -254,7 +270,8 @@ class TimeSlices:
             client.runs = {}
             return
         for uuid in tenant.gang:
-            now = self.chosen(tenant.job_id, uuid)
+            now, divided = self.chosen(tenant.job_id, uuid), self.devices[uuid].divided
+            now = now._replace(slice_us=divided.get(client.pid, now.slice_us))
             before, client.runs[uuid] = client.runs.get(uuid), now.runs
             if not before or now.slice_us != before[0]:
                 client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, now.slice_us))

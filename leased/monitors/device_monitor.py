@@ -112,6 +112,7 @@ class DeviceMonitor:
         busy, work = (None, {}) if seen is None else (seen.busy, seen.work)
         clock = seen.clock if seen is not None and seen.clock is not None else 1.0
         self.leases.slices.measured(uuid, busy, work, clock)
+        self.leases.chains.look(uuid)
 
     def _parts(self, uuid: str, work: Mapping[int, int]) -> tuple[WorkPart, ...]:
         """The work of each tenant that shares the device. work: by pid."""

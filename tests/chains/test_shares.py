@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from leased.chains.shares import slices
-from leased.slices.job import AS_MADE, LONG_US
+from leased.slices.job import LONG_US
 
 
 @pytest.mark.parametrize(
     ("division", "expected"),
     [
-        ({7: 100, 8: 100}, {7: AS_MADE, 8: AS_MADE}),
+        ({7: 100, 8: 100}, {}),
         ({7: 100, 8: 5}, {7: LONG_US, 8: LONG_US // 20}),
         ({7: 50, 8: 50}, {7: LONG_US // 2, 8: LONG_US // 2}),
         ({}, {}),

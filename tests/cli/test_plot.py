@@ -14,7 +14,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from leased.cli import ctl
+from leased.api.answers import Chain, Status
+from leased.base.errors import Refused
+from leased.chains.optimiser import KEEPS, WAITS
+from leased.cli import ctl, plot_chain, show_chains
+from tests.cli.fake_status import status
 from tests.conftest import ROOT
 
 RECORD = str(ROOT / "tests" / "sim" / "data" / "turns-2s.record")
@@ -136,3 +140,80 @@ def test_without_matplotlib_it_says_what_to_install(
     assert ctl.main(["plot", "--from-record", RECORD, "-o", str(path)]) == 1
     assert "apt install python3-matplotlib" in capsys.readouterr().err
     assert not path.exists()
+
+
+CHAIN: Chain = {
+    "name": "video",
+    "components": [
+        {"job": "7", "pid": 70 + place, "part": part} for place, part in enumerate((1.0, 0.3, 1.0))
+    ],
+    "why": KEEPS,
+    "bottleneck": 0,
+    "gain": 0.105,
+    "trials": [1.0, 0.7, 0.9, 1.1, 1.01, 1.11],
+    "plain": [0, 4],
+    "kept": [3, 5],
+    "bound": 22,
+}
+
+
+def answer(chain: Chain | None) -> Status:
+    found = status()
+    found["devices"][1]["chain"] = chain
+    return found
+
+
+def test_status_says_how_a_chain_divides_its_gpu() -> None:
+    untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS}
+    untried["components"] = [{**one, "part": 1.0} for one in CHAIN["components"]]
+    assert "".join(show_chains.lines(answer(CHAIN))) == (
+        "GPU 1: chain video has 3 components, which have of the GPU at most: process 70 of job 7 "
+        f"100%, process 71 of job 7 30%, process 72 of job 7 100%: {KEEPS}, 10.5% faster than "
+        "without one (6 of at most 22 trials)"
+    )
+    assert show_chains.lines(answer(untried)) == [f"GPU 1: chain video has 3 components: {WAITS}"]
+    assert show_chains.lines(answer(None)) == []
+
+
+DRAW_CHAIN = """
+import json, sys
+from pathlib import Path
+from leased.cli import plot_chain
+for dark in (False, True):
+    file = Path(sys.argv[2]).with_suffix(".dark.svg" if dark else ".svg")
+    print(json.dumps(plot_chain.draw(1, json.loads(sys.argv[1]), file, dark)))
+"""
+
+
+def test_the_picture_of_a_chain_has_its_trials(tmp_path: Path) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed; run `make setup`")
+    place = str(tmp_path / "chain")
+    command = [sys.executable, "-c", DRAW_CHAIN, json.dumps(CHAIN), place]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for said in done.stdout.splitlines():
+        picture = Drawn(Path((found := json.loads(said))["file"]), found)
+        texts = ["".join(each.itertext()) for each in picture.svg.iter(f"{SVG}text")]
+        assert "chain video on GPU 1: 3 components, +10.5%" in texts
+        points = {
+            each.get("id"): len(list(each.iter(f"{SVG}use")))
+            for each in picture.svg.iter(f"{SVG}g")
+            if (each.get("id") or "").startswith("trials-")
+        }
+        assert points == {"trials-plain": 2, "trials-tried": 2, "trials-kept": 2}
+        assert found["trials"] == CHAIN["trials"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "name"), [(None, "video"), (CHAIN, "audio"), ({**CHAIN, "trials": []}, "video")]
+)
+def test_a_chain_without_trials_cannot_be_drawn(chain: Chain | None, name: str) -> None:
+    with pytest.raises(Refused, match=f"no trials of a chain {name} are known"):
+        plot_chain.find(answer(chain), name)
+
+
+def test_a_chain_is_not_in_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plot", "--chain", "video", "-o", "a.svg", "--from-record", RECORD]
+    assert ctl.main(words) == 2
+    assert "leave out --from-record, -j and -S" in capsys.readouterr().err

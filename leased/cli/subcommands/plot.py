@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from leased.api.client import ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import Subcommand, WrongUsage, admin_socket, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,16 +34,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the picture here: .svg, .png or .pdf",
     )
+    parser.add_argument(
+        "--chain",
+        metavar="NAME",
+        help="draw instead the throughput of this chain over the trials of its last search, which "
+        "the daemon knows",
+    )
     parser.add_argument("--dark", action="store_true", help="use colors for a dark screen")
     parser.epilog = "See docs/gpu-leasectl.md."
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
-    from leased.cli import plot
+    from leased.cli import plot, plot_chain
 
-    answer = plot.plot(chosen)
-    print_answer(chosen, answer, lambda: plot.text(answer))
+    if chosen.chain is not None:
+        _check_alone(chosen)
+        answer = plot.plot_trials(chosen, ask_status(admin_socket(chosen)))
+        print_answer(chosen, answer, lambda: plot_chain.text(answer))
+    else:
+        answer = plot.plot(chosen)
+        print_answer(chosen, answer, lambda: plot.text(answer))
     return ExitStatus.DONE
+
+
+def _check_alone(chosen: argparse.Namespace) -> None:
+    if chosen.from_record or chosen.jobs or chosen.since:
+        raise WrongUsage(
+            "--chain draws what the daemon knows", "leave out --from-record, -j and -S"
+        )
 
 
 subcommand = Subcommand(

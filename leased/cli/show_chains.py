@@ -1,0 +1,34 @@
+"""Sentences about chains that have a GPU for themselves."""
+
+from __future__ import annotations
+
+from leased.api.answers import Chain, Status
+from leased.base.words import count
+
+
+def lines(answer: Status) -> list[str]:
+    """For each such GPU how the chain's components divide it, and why."""
+    return [
+        f"GPU {device['index']}: chain {chain['name']} has {_components(chain)}: {_why(chain)}"
+        for device in answer["devices"]
+        if (chain := device.get("chain"))
+    ]
+
+
+def _components(chain: Chain) -> str:
+    n = count(len(chain["components"]), "component")
+    if all(one["part"] == 1 for one in chain["components"]):
+        return n
+    parts = ", ".join(
+        f"process {one['pid']} of job {one['job']} {one['part']:.0%}" for one in chain["components"]
+    )
+    return f"{n}, which have of the GPU at most: {parts}"
+
+
+def _why(chain: Chain) -> str:
+    words = chain["why"]
+    if chain["gain"]:
+        words += f", {chain['gain']:.1%} faster than without one"
+    if chain["trials"]:
+        words += f" ({len(chain['trials'])} of at most {chain['bound']} trials)"
+    return words

@@ -1,0 +1,104 @@
+"""The chains of the node that have a GPU for themselves: how much their last components do goes in,
+and what part of the GPU each component has comes out.
+
+A component is a process with channel groups. The last one is the process that began last, of the
+chain's job with the highest number. leased/chains decides; what keeps components to a division is
+one of leased/chains/shares.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from _gpulease import lib
+
+from leased.chains.optimiser import Optimiser
+from leased.chains.shares import Shares
+from leased.config.options import NONE
+from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.registry import Registry
+from leased.leasing.tenant import Client, Tenant
+from leased.wire import daemon_messages
+
+
+@dataclass(frozen=True)
+class Component:
+    """A process of a chain, and its job."""
+
+    tenant: Tenant
+    client: Client
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """In the order of the chain."""
+        process = self.client.process
+        return self.tenant.job_id, process.start if process else 0, self.client.pid
+
+
+@dataclass
+class Division:
+    """Of one device."""
+
+    chain: str
+    components: list[Component]
+    optimiser: Optimiser
+
+
+@dataclass
+class ChainDivisions:
+    """of: by UUID, the division of a device that one chain has for itself."""
+
+    loop: ArbiterLoop
+    registry: Registry
+    shares: Shares
+    of: dict[str, Division] = field(default_factory=dict)
+
+    def look(self, uuid: str) -> None:
+        """Call it twice a second for each device that jobs share."""
+        there = self._tenants(uuid)
+        if not there:
+            if self.of.pop(uuid, None) is not None:
+                self.shares.apply(uuid, {})
+            return
+        components = sorted(_components(there), key=lambda one: one.place)
+        processes = tuple(one.client.pid for one in components)
+        known = self.of.get(uuid)
+        same = known is not None and known.optimiser.components == processes
+        optimiser = known.optimiser if known and same else Optimiser(processes)
+        self.of[uuid] = Division(there[0].chain, components, optimiser)
+        if components:
+            self._ask(components[-1].client, optimiser)
+        self.shares.apply(uuid, dict(zip(processes, optimiser.division, strict=True)))
+
+    def _ask(self, last: Client, optimiser: Optimiser) -> None:
+        """What the last component has said goes in, and it is asked again."""
+        if last.calls is not None:
+            optimiser.look(self.loop.clock(), *last.calls)
+        last.send(daemon_messages.MEASURE)
+
+    def _tenants(self, uuid: str) -> list[Tenant]:
+        """The jobs of the chain that has the device for itself; none: there is no such chain."""
+        holders = [t for t in self.registry.sharing(uuid) if self._holds(t)]
+        chains = {(t.uid, t.chain) for t in holders}
+        fit = all(t.chain and len(t.gang) == 1 and t.controlled and _is_plain(t) for t in holders)
+        return holders if fit and len(chains) == 1 else []
+
+    def _holds(self, tenant: Tenant) -> bool:
+        return self.loop.view.tenant(tenant.job_id).lease is not None
+
+
+def _components(tenants: list[Tenant]) -> list[Component]:
+    return [
+        Component(tenant, client)
+        for tenant in tenants
+        for client in tenant.clients
+        if client.held
+        and client.channels is not None
+        and client.channels.state == lib.GL_CHANNELS_CONTROLLED
+    ]
+
+
+def _is_plain(tenant: Tenant) -> bool:
+    """Whether neither a share nor a class says how its work runs."""
+    given = tenant.given
+    return not given.request and given.limit >= 1 and given.job_class == NONE

@@ -1,0 +1,182 @@
+"""Chains that have a GPU for themselves: what their components do becomes a division, and that the
+time slices of their processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from _gpulease import lib
+
+from leased.admin import chain_details
+from leased.chains import optimiser
+from leased.leasing.tenant import Tenant
+from leased.leasing.time_slices import IN_CHAIN
+from leased.processes.identity import ProcessId
+from leased.slices.job import LONG_US
+from leased.wire import client_messages
+from tests.chains.model import Chain
+from tests.leasing.test_time_slices import LOOK_NS, SLICE, UUIDS, Node, Process, S
+
+SLOW_FIRST = Chain((1000.0,) * 3, (80, 10, 10), crowd=0.1)
+
+
+class Chained(Node):
+    """A chain of jobs 1 and 2, the second of two processes, and a chain's throughput."""
+
+    def __init__(self, chain: Chain = SLOW_FIRST) -> None:
+        super().__init__()
+        self.chain, self.done = chain, 0.0
+        self.one, self.two = self.member(1), self.member(2)
+        self.components = [self.process(t) for t in (self.one, self.two, self.two)]
+
+    def member(self, job: int, chain: str = "c", uid: int = 1000, gpus: int = 1) -> Tenant:
+        tenant = self.job(job, gpus=gpus)
+        tenant.given, tenant.uid = replace(tenant.given, chain=chain), uid
+        return tenant
+
+    @property
+    def last(self) -> Process:
+        return self.components[-1]
+
+    def part(self, process: Process) -> float:
+        """Of the GPU, as its slice says."""
+        slice_us = process.runs[UUIDS[0]][0]
+        return 100 * slice_us / LONG_US if slice_us else 100.0
+
+    def runs(self, seconds: float) -> optimiser.Optimiser:
+        for _ in range(round(seconds * S / LOOK_NS)):
+            self.now += LOOK_NS
+            division = tuple(map(self.part, self.components))
+            self.done += self.chain.throughput(division) * LOOK_NS / S  # type: ignore[arg-type]
+            said = client_messages.Progress(int(self.done), 0, 0, 0)
+            self.leases.clients.progress(self.two, self.last, said)
+            self.slices.measured(UUIDS[0], 100, {})
+            self.leases.chains.look(UUIDS[0])
+        return self.leases.chains.of[UUIDS[0]].optimiser
+
+
+def test_processes_of_a_chain_have_slices_by_the_division_that_was_found() -> None:
+    node = Chained()
+    found = node.runs(120)
+    assert found.why == optimiser.KEEPS
+    assert found.components == (10, 20, 21)
+    assert [node.part(process) for process in node.components] == list(found.division)
+    assert found.division[0] == 100
+    assert max(found.division[1:]) < 50
+    assert all(process.take()[-1][0] == SLICE for process in node.components)
+
+
+def test_status_shows_the_chain() -> None:
+    node = Chained()
+    node.runs(1)
+    before = chain_details.of_device(node.leases, UUIDS[0])
+    node.runs(120)
+    after = chain_details.of_device(node.leases, UUIDS[0])
+    assert before is not None
+    assert after is not None
+    assert (before["name"], before["trials"], before["gain"]) == ("c", [], None)
+    assert [(one["job"], one["pid"], one["part"]) for one in before["components"]] == [
+        *(("1", 10, 1.0), ("2", 20, 1.0), ("2", 21, 1.0))
+    ]
+    assert after["bottleneck"] == 0
+    assert after["gain"]
+    assert after["trials"][0] == 1.0
+    assert after["plain"][0] == 0
+    assert max(after["trials"]) == pytest.approx(1 + after["gain"], rel=0.01)
+    assert len(after["trials"]) <= after["bound"]
+    assert all(after["trials"][place] > 1 for place in after["kept"])
+    assert node.slices.chosen(1, UUIDS[0]).why == IN_CHAIN
+
+
+@pytest.mark.parametrize("chain", ["d", ""])
+@pytest.mark.parametrize("uid", [1000, 1001])
+def test_beside_another_job_a_chain_is_not_divided(chain: str, uid: int) -> None:
+    """And it is again once that one has ended."""
+    node = Chained()
+    node.runs(120)
+    other = node.member(3, chain, uid)
+    process = node.process(other)
+    node.now += LOOK_NS
+    node.leases.chains.look(UUIDS[0])
+    assert not node.leases.chains.of
+    assert not node.slices.divided
+    node.leases.clients.detach(other, process)
+    node.leases.tenants.close(3)
+    assert node.runs(120).why == optimiser.KEEPS
+
+
+def test_another_user_is_of_another_chain() -> None:
+    node = Chained()
+    node.process(node.member(3, uid=1001))
+    node.leases.chains.look(UUIDS[0])
+    assert not node.leases.chains.of
+
+
+def test_a_component_that_comes_or_goes_begins_it_anew() -> None:
+    """A process without channel groups is no component."""
+    node = Chained()
+    before = node.runs(120)
+    late = node.process(node.one, state=None)
+    assert node.runs(1) is before
+    late.process = ProcessId(late.pid, 9)
+    node.say(node.one, late, lib.GL_CHANNELS_CONTROLLED)
+    anew = node.runs(1)
+    assert anew is not before
+    assert anew.components == (10, late.pid, 20, 21)
+    assert [node.part(process) for process in node.components] == [100.0] * 3
+    node.leases.clients.detach(node.one, late)
+    assert node.runs(120).components == (10, 20, 21)
+
+
+@pytest.mark.parametrize(
+    "options", [{"request": 0.5}, {"limit": 0.5}, {"job_class": "offline"}, {}], ids=str
+)
+def test_shares_classes_and_several_gpus_are_not_divided(options: dict[str, Any]) -> None:
+    node = Chained()
+    other = node.member(3, gpus=1 if options else 2)
+    other.given = replace(other.given, **options)
+    node.process(other)
+    node.leases.chains.look(UUIDS[0])
+    assert not node.leases.chains.of
+
+
+def test_a_chain_whose_slices_cannot_be_set_is_not_divided() -> None:
+    node = Chained()
+    node.process(node.one, state=lib.GL_CHANNELS_REFUSED)
+    node.leases.chains.look(UUIDS[0])
+    assert not node.leases.chains.of
+
+
+def test_jobs_without_a_chain_are_not_asked() -> None:
+    node = Node()
+    process = node.process(node.job(1))
+    process.told.clear()
+    node.leases.chains.look(UUIDS[0])
+    assert process.told == []
+    assert not node.leases.chains.of
+
+
+def test_a_chain_that_ends_leaves_nothing() -> None:
+    node = Chained()
+    node.runs(120)
+    for tenant in (node.one, node.two):
+        for process in list(tenant.clients):
+            node.leases.clients.detach(tenant, process)
+        node.leases.tenants.close(tenant.job_id)
+    node.leases.chains.look(UUIDS[0])
+    assert not node.leases.chains.of
+    assert not node.slices.divided
+
+
+def test_in_the_plain_division_jobs_have_the_slices_that_they_would_have_without_a_chain() -> None:
+    flat = Chained(Chain((1000.0,) * 3, (5, 5, 5)))
+    found = flat.runs(300)
+    assert found.why == optimiser.PLAIN
+    assert not flat.slices.divided
+    flat.look(10, (flat.components[0], 15), (flat.last, 85))
+    assert [process.runs[UUIDS[0]][0] for process in flat.components] == [
+        flat.slices.chosen(job, UUIDS[0]).slice_us for job in (1, 2, 2)
+    ]
+    assert flat.slices.chosen(1, UUIDS[0]).slice_us == LONG_US
