@@ -15,6 +15,7 @@ def of_device(leases: Leases, uuid: str) -> answers.Chain | None:
         return None
     found, trials = there.optimiser.found, there.optimiser.trials
     first = trials[0].throughput if trials else 0.0
+    throughput = there.optimiser.throughput
     parts = zip(there.components, there.optimiser.division, strict=True)
     return {
         "name": there.chain,
@@ -22,6 +23,7 @@ def of_device(leases: Leases, uuid: str) -> answers.Chain | None:
             {"job": one.tenant.job, "pid": one.client.pid, "part": part / WHOLE}
             for one, part in parts
         ],
+        "calls_s": None if throughput is None else round(throughput, 1),
         "why": there.optimiser.why,
         "bottleneck": found.bottleneck if found else None,
         "gain": round(found.gain, 4) if found else None,

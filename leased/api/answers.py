@@ -140,7 +140,8 @@ class ChainComponent(TypedDict):
 
 
 class Chain(TypedDict):
-    """A chain that has a GPU for itself, with its components in their order. why: what is done
+    """A chain that has a GPU for itself, with its components in their order. calls_s: how often the
+    last one has submitted work lately; None: not known yet. why: what is done
     about its division, or why nothing is. bottleneck: which component holds it up; gain: what the
     division has brought over the plain one; None: not known yet. trials: of the last search, their
     throughput by that of the first; plain, kept: which of them had the plain division, and the one
@@ -148,6 +149,7 @@ class Chain(TypedDict):
 
     name: str
     components: list[ChainComponent]
+    calls_s: float | None
     why: str
     bottleneck: int | None
     gain: float | None

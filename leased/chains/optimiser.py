@@ -77,7 +77,8 @@ class Window:
 class Optimiser:
     """Of one chain on one device. components: their process numbers, in their order. division: what
     they have now. why: a phrase for people. trials: of the last search. normal: the throughput
-    since then; 0: not known yet. ended: when that was (ns); pause: until the next one, at least."""
+    since then; 0: not known yet. throughput: of the last window; None: none has ended. ended: when
+    the last search did (ns); pause: until the next one, at least."""
 
     components: tuple[int, ...]
     division: Division = ()
@@ -85,6 +86,7 @@ class Optimiser:
     trials: list[Trial] = field(default_factory=list)
     found: Found | None = None
     normal: float = 0.0
+    throughput: float | None = None
     window: Window = field(default_factory=Window)
     recent: list[float] = field(default_factory=list)
     pause: int = 0
@@ -109,6 +111,7 @@ class Optimiser:
         throughput = self.window.look(at, calls)
         if throughput is None:
             return self.division
+        self.throughput = throughput
         if self.search is not None:
             self._try_next(now, self.search, throughput)
         elif not throughput:

@@ -9,14 +9,16 @@ from leased.base.words import count
 def lines(answer: Status) -> list[str]:
     """For each such GPU how the chain's components divide it, and why."""
     return [
-        f"GPU {device['index']}: chain {chain['name']} has {_components(chain)}: {_why(chain)}"
+        f"GPU {device['index']}: chain {chain['name']}{_components(chain)}: {_why(chain)}"
         for device in answer["devices"]
         if (chain := device.get("chain"))
     ]
 
 
 def _components(chain: Chain) -> str:
-    n = count(len(chain["components"]), "component")
+    if not chain["components"]:
+        return ""
+    n = f" has {count(len(chain['components']), 'component')}"
     if all(one["part"] == 1 for one in chain["components"]):
         return n
     parts = ", ".join(
@@ -29,6 +31,8 @@ def _why(chain: Chain) -> str:
     words = chain["why"]
     if chain["gain"]:
         words += f", {chain['gain']:.1%} faster than without one"
+    if chain["calls_s"] is not None:
+        words += f", {chain['calls_s']:.1f} calls a second of the last one"
     if chain["trials"]:
         words += f" ({len(chain['trials'])} of at most {chain['bound']} trials)"
     return words

@@ -20,6 +20,10 @@ from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
 
+SEVERAL_GPUS = "the GPU is not divided, since a job of it has several"
+HAS_SHARE = "the GPU is not divided, since a share or a class says how one of its jobs runs"
+NOT_CONTROLLED = "the GPU is not divided, since the time slices of one of its jobs cannot be set"
+
 
 @dataclass(frozen=True)
 class Component:
@@ -60,11 +64,14 @@ class ChainDivisions:
             if self.of.pop(uuid, None) is not None:
                 self.shares.apply(uuid, {})
             return
-        components = sorted(_components(there), key=lambda one: one.place)
+        refusal = _refusal(there)
+        found = [] if refusal else _components(there)
+        components = sorted(found, key=lambda one: one.place)
         processes = tuple(one.client.pid for one in components)
         known = self.of.get(uuid)
         same = known is not None and known.optimiser.components == processes
         optimiser = known.optimiser if known and same else Optimiser(processes)
+        optimiser.why = refusal or optimiser.why
         self.of[uuid] = Division(there[0].chain, components, optimiser)
         if components:
             self._ask(components[-1].client, optimiser)
@@ -80,8 +87,7 @@ class ChainDivisions:
         """The jobs of the chain that has the device for itself; none: there is no such chain."""
         holders = [t for t in self.registry.sharing(uuid) if self._holds(t)]
         chains = {(t.uid, t.chain) for t in holders}
-        fit = all(t.chain and len(t.gang) == 1 and t.controlled and _is_plain(t) for t in holders)
-        return holders if fit and len(chains) == 1 else []
+        return holders if len(chains) == 1 and holders[0].chain else []
 
     def _holds(self, tenant: Tenant) -> bool:
         return self.loop.view.tenant(tenant.job_id).lease is not None
@@ -98,7 +104,11 @@ def _components(tenants: list[Tenant]) -> list[Component]:
     ]
 
 
-def _is_plain(tenant: Tenant) -> bool:
-    """Whether neither a share nor a class says how its work runs."""
-    given = tenant.given
-    return not given.request and given.limit >= 1 and given.job_class == NONE
+def _refusal(tenants: list[Tenant]) -> str | None:
+    """Why a chain of these jobs is not divided."""
+    given = [tenant.given for tenant in tenants]
+    if any(len(tenant.gang) > 1 for tenant in tenants):
+        return SEVERAL_GPUS
+    if any(one.request or one.limit < 1 or one.job_class != NONE for one in given):
+        return HAS_SHARE
+    return None if all(tenant.controlled for tenant in tenants) else NOT_CONTROLLED

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from leased.chains.search import MOST_COMPONENTS, PARTS, bound, plain
 from tests.chains.model import Chain, tried
+from tests.chains.scheduled import Scheduled
 
 
 @st.composite
@@ -80,3 +81,22 @@ def test_a_chain_that_stands_still_keeps_the_plain_division() -> None:
     found, trials = tried(3, lambda _: 0.0)
     assert found.division == plain(3)
     assert len(trials) <= bound(3)
+
+
+@pytest.mark.parametrize(
+    ("work_us", "least", "most"),
+    [
+        pytest.param((3000, 8000, 5000, 3000), 0.05, 0.10, id="more than a slice"),
+        pytest.param((8000, 8000, 8000), 0.05, 0.11, id="alike"),
+        pytest.param((500, 500, 500, 500), 0.0, 0.0, id="less than a slice"),
+        pytest.param((300, 20000, 300), 0.0, 0.0, id="one that has nearly all"),
+    ],
+)
+def test_time_slices_save_switches_where_there_are_some(
+    work_us: tuple[float, ...], least: float, most: float
+) -> None:
+    """In the model of an H200's scheduler; 2 ms are a slice of the driver's."""
+    found, trials = tried(len(work_us), Scheduled(work_us).throughput)
+    assert least <= found.gain <= most
+    assert (found.division == plain(len(work_us))) == (most == 0.0)
+    assert len(trials) <= bound(len(work_us))

@@ -147,6 +147,7 @@ CHAIN: Chain = {
     "components": [
         {"job": "7", "pid": 70 + place, "part": part} for place, part in enumerate((1.0, 0.3, 1.0))
     ],
+    "calls_s": 120.0,
     "why": KEEPS,
     "bottleneck": 0,
     "gain": 0.105,
@@ -164,14 +165,17 @@ def answer(chain: Chain | None) -> Status:
 
 
 def test_status_says_how_a_chain_divides_its_gpu() -> None:
-    untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS}
+    untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS, "calls_s": None}
     untried["components"] = [{**one, "part": 1.0} for one in CHAIN["components"]]
     assert "".join(show_chains.lines(answer(CHAIN))) == (
         "GPU 1: chain video has 3 components, which have of the GPU at most: process 70 of job 7 "
         f"100%, process 71 of job 7 30%, process 72 of job 7 100%: {KEEPS}, 10.5% faster than "
-        "without one (6 of at most 22 trials)"
+        "without one, 120.0 calls a second of the last one (6 of at most 22 trials)"
     )
     assert show_chains.lines(answer(untried)) == [f"GPU 1: chain video has 3 components: {WAITS}"]
+    assert show_chains.lines(answer({**untried, "components": []})) == [
+        f"GPU 1: chain video: {WAITS}"
+    ]
     assert show_chains.lines(answer(None)) == []
 
 

@@ -11,6 +11,7 @@ from _gpulease import lib
 
 from leased.admin import chain_details
 from leased.chains import optimiser
+from leased.leasing import chain_divisions
 from leased.leasing.tenant import Tenant
 from leased.leasing.time_slices import IN_CHAIN
 from leased.processes.identity import ProcessId
@@ -45,11 +46,14 @@ class Chained(Node):
         slice_us = process.runs[UUIDS[0]][0]
         return 100 * slice_us / LONG_US if slice_us else 100.0
 
+    @property
+    def division(self) -> tuple[int, ...]:
+        return tuple(round(self.part(process)) for process in self.components)
+
     def runs(self, seconds: float) -> optimiser.Optimiser:
         for _ in range(round(seconds * S / LOOK_NS)):
             self.now += LOOK_NS
-            division = tuple(map(self.part, self.components))
-            self.done += self.chain.throughput(division) * LOOK_NS / S  # type: ignore[arg-type]
+            self.done += self.chain.throughput(self.division) * LOOK_NS / S
             said = client_messages.Progress(int(self.done), 0, 0, 0)
             self.leases.clients.progress(self.two, self.last, said)
             self.slices.measured(UUIDS[0], 100, {})
@@ -62,7 +66,7 @@ def test_processes_of_a_chain_have_slices_by_the_division_that_was_found() -> No
     found = node.runs(120)
     assert found.why == optimiser.KEEPS
     assert found.components == (10, 20, 21)
-    assert [node.part(process) for process in node.components] == list(found.division)
+    assert node.division == found.division
     assert found.division[0] == 100
     assert max(found.division[1:]) < 50
     assert all(process.take()[-1][0] == SLICE for process in node.components)
@@ -77,6 +81,8 @@ def test_status_shows_the_chain() -> None:
     assert before is not None
     assert after is not None
     assert (before["name"], before["trials"], before["gain"]) == ("c", [], None)
+    assert before["calls_s"] is None
+    assert after["calls_s"] == pytest.approx(node.chain.throughput(node.division), rel=0.01)
     assert [(one["job"], one["pid"], one["part"]) for one in before["components"]] == [
         *(("1", 10, 1.0), ("2", 20, 1.0), ("2", 21, 1.0))
     ]
@@ -125,28 +131,37 @@ def test_a_component_that_comes_or_goes_begins_it_anew() -> None:
     anew = node.runs(1)
     assert anew is not before
     assert anew.components == (10, late.pid, 20, 21)
-    assert [node.part(process) for process in node.components] == [100.0] * 3
+    assert node.division == (100, 100, 100)
     node.leases.clients.detach(node.one, late)
     assert node.runs(120).components == (10, 20, 21)
 
 
 @pytest.mark.parametrize(
-    "options", [{"request": 0.5}, {"limit": 0.5}, {"job_class": "offline"}, {}], ids=str
+    ("options", "why"),
+    [
+        ({"request": 0.5}, chain_divisions.HAS_SHARE),
+        ({"limit": 0.5}, chain_divisions.HAS_SHARE),
+        ({"job_class": "offline"}, chain_divisions.HAS_SHARE),
+        ({}, chain_divisions.SEVERAL_GPUS),
+    ],
 )
-def test_shares_classes_and_several_gpus_are_not_divided(options: dict[str, Any]) -> None:
+def test_shares_classes_and_several_gpus_are_not_divided(options: dict[str, Any], why: str) -> None:
     node = Chained()
     other = node.member(3, gpus=1 if options else 2)
     other.given = replace(other.given, **options)
     node.process(other)
-    node.leases.chains.look(UUIDS[0])
-    assert not node.leases.chains.of
+    assert node.runs(60).why == why
+    assert not node.slices.divided
 
 
 def test_a_chain_whose_slices_cannot_be_set_is_not_divided() -> None:
     node = Chained()
-    node.process(node.one, state=lib.GL_CHANNELS_REFUSED)
-    node.leases.chains.look(UUIDS[0])
-    assert not node.leases.chains.of
+    node.runs(120)
+    process = node.process(node.one, state=lib.GL_CHANNELS_REFUSED)
+    assert node.runs(60).why == chain_divisions.NOT_CONTROLLED
+    assert not node.slices.divided
+    node.leases.clients.detach(node.one, process)
+    assert node.runs(120).why == optimiser.KEEPS
 
 
 def test_jobs_without_a_chain_are_not_asked() -> None:
