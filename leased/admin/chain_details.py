@@ -24,7 +24,7 @@ def of_device(leases: Leases, uuid: str) -> answers.Chain | None:
             for one, part in parts
         ],
         "calls_s": None if throughput is None else round(throughput, 1),
-        "why": there.optimiser.why,
+        "why": there.why,
         "bottleneck": found.bottleneck if found else None,
         "gain": round(found.gain, 4) if found else None,
         "trials": [round(trial.throughput / first, 4) if first else 0.0 for trial in trials],

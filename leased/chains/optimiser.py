@@ -57,7 +57,7 @@ class Window:
         self.calls, self.seen, self.began = None, None, at
 
     def look(self, at: int, calls: int) -> float | None:
-        """Calls a second, at its end; 0: too few. at: when there had been so many calls (ns)."""
+        """Calls a second, at its end. at: when there had been so many calls (ns)."""
         if at < self.began:
             return None
         if self.calls is not None and calls < self.calls:
@@ -69,7 +69,7 @@ class Window:
         if over or passed >= MOST_NS or (self.calls is None and grows):
             self.calls, self.began = calls, at
         if over or passed >= MOST_NS:
-            return done * S / passed if done >= ENOUGH else 0.0
+            return done * S / passed
         return None
 
 
@@ -112,9 +112,11 @@ class Optimiser:
         if throughput is None:
             return self.division
         self.throughput = throughput
-        if self.search is not None:
+        if self.search is not None and throughput:
             self._try_next(now, self.search, throughput)
-        elif not throughput:
+        elif self.search is not None:
+            self._break_off(now)
+        elif throughput * MOST_NS < ENOUGH * S:
             self.recent.clear()
             self.why = self.why if self.found else IDLE
         elif self.found is None:
@@ -156,6 +158,13 @@ class Optimiser:
             self._set(now, trying.send(throughput))
         except StopIteration as ended:
             self._keep(now, ended.value)
+
+    def _break_off(self, now: int) -> None:
+        """The chain stands still, so trials say nothing."""
+        self.search, self.found, self.why = None, None, IDLE
+        self.trials.clear()
+        self.recent.clear()
+        self._set(now, plain(len(self.components)))
 
     def _keep(self, now: int, found: Found) -> None:
         in_vain = self.found is not None and self.found.division == found.division

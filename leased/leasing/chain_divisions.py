@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from _gpulease import lib
 
-from leased.chains.optimiser import Optimiser
+from leased.chains.optimiser import Optimiser, Window
 from leased.chains.shares import Shares
 from leased.config.options import NONE
 from leased.leasing.arbiter_loop import ArbiterLoop
@@ -41,11 +41,17 @@ class Component:
 
 @dataclass
 class Division:
-    """Of one device."""
+    """Of one device. refusal: why nothing is tried; None: see the optimiser."""
 
     chain: str
     components: list[Component]
     optimiser: Optimiser
+    refusal: str | None
+
+    @property
+    def why(self) -> str:
+        """A phrase for people."""
+        return self.refusal or self.optimiser.why
 
 
 @dataclass
@@ -70,9 +76,9 @@ class ChainDivisions:
         processes = tuple(one.client.pid for one in components)
         known = self.of.get(uuid)
         same = known is not None and known.optimiser.components == processes
-        optimiser = known.optimiser if known and same else Optimiser(processes)
-        optimiser.why = refusal or optimiser.why
-        self.of[uuid] = Division(there[0].chain, components, optimiser)
+        begins = Window(began=self.loop.clock())
+        optimiser = known.optimiser if known and same else Optimiser(processes, window=begins)
+        self.of[uuid] = Division(there[0].chain, components, optimiser, refusal)
         if components:
             self._ask(components[-1].client, optimiser)
         self.shares.apply(uuid, dict(zip(processes, optimiser.division, strict=True)))

@@ -58,6 +58,15 @@ def test_a_chain_that_runs_steadily_has_a_division_soon_and_keeps_it() -> None:
     assert len(chain.begun) == 1
 
 
+def test_a_chain_that_stands_still_during_a_search_is_searched_again() -> None:
+    """For more than half a minute, in the middle of its trials."""
+    chain = Running(3, lambda s, d: 0.0 if 20 < s < 90 else SLOW_THIRD.throughput(d))
+    still = chain.runs(85)
+    assert (still.division, still.why, still.trials) == (plain(3), optimiser.IDLE, [])
+    assert chain.runs(120).why == optimiser.KEEPS
+    assert len(chain.begun) == 2
+
+
 def test_a_search_waits_until_the_chain_has_warmed_up() -> None:
     chain = Running(3, lambda s, d: SLOW_THIRD.throughput(d) * min(1.0, 0.3 + s / 40))
     chain.runs(200)

@@ -50,6 +50,10 @@ class Chained(Node):
     def division(self) -> tuple[int, ...]:
         return tuple(round(self.part(process)) for process in self.components)
 
+    @property
+    def why(self) -> str:
+        return self.leases.chains.of[UUIDS[0]].why
+
     def runs(self, seconds: float) -> optimiser.Optimiser:
         for _ in range(round(seconds * S / LOOK_NS)):
             self.now += LOOK_NS
@@ -75,6 +79,7 @@ def test_processes_of_a_chain_have_slices_by_the_division_that_was_found() -> No
 def test_status_shows_the_chain() -> None:
     node = Chained()
     node.runs(1)
+    assert node.why == optimiser.WAITS
     before = chain_details.of_device(node.leases, UUIDS[0])
     node.runs(120)
     after = chain_details.of_device(node.leases, UUIDS[0])
@@ -150,7 +155,8 @@ def test_shares_classes_and_several_gpus_are_not_divided(options: dict[str, Any]
     other = node.member(3, gpus=1 if options else 2)
     other.given = replace(other.given, **options)
     node.process(other)
-    assert node.runs(60).why == why
+    node.runs(60)
+    assert node.why == why
     assert not node.slices.divided
 
 
@@ -158,7 +164,8 @@ def test_a_chain_whose_slices_cannot_be_set_is_not_divided() -> None:
     node = Chained()
     node.runs(120)
     process = node.process(node.one, state=lib.GL_CHANNELS_REFUSED)
-    assert node.runs(60).why == chain_divisions.NOT_CONTROLLED
+    node.runs(60)
+    assert node.why == chain_divisions.NOT_CONTROLLED
     assert not node.slices.divided
     node.leases.clients.detach(node.one, process)
     assert node.runs(120).why == optimiser.KEEPS
