@@ -1,9 +1,9 @@
 """The chains of the node that have a GPU for themselves: how much their last components do goes in,
 and what part of the GPU each component has comes out.
 
-A component is a process with channel groups. The last one is the process that began last, of the
-chain's job with the highest number. leased/chains decides; what keeps components to a division is
-one of leased/chains/shares.py.
+A component is a process that has submitted work: one that only keeps memory is none. The last one
+is the process that began last, of the chain's job with the highest number. leased/chains decides;
+what keeps components to a division is one of leased/chains/shares.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Component:
 
     tenant: Tenant
     client: Client
+
+    @property
+    def works(self) -> bool:
+        """Whether it is known to have submitted work."""
+        return self.client.calls is not None and self.client.calls[0] > 0
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -71,8 +76,7 @@ class ChainDivisions:
                 self.shares.apply(uuid, {})
             return
         refusal = _refusal(there)
-        found = [] if refusal else _components(there)
-        components = sorted(found, key=lambda one: one.place)
+        components = [] if refusal else self._components(there)
         processes = tuple(one.client.pid for one in components)
         known = self.of.get(uuid)
         same = known is not None and known.optimiser.components == processes
@@ -82,6 +86,21 @@ class ChainDivisions:
         if components:
             self._ask(components[-1].client, optimiser)
         self.shares.apply(uuid, dict(zip(processes, optimiser.division, strict=True)))
+
+    def _components(self, tenants: list[Tenant]) -> list[Component]:
+        """In their order. Of whom it is not known whether it is one, it is asked."""
+        there = [
+            Component(tenant, client)
+            for tenant in tenants
+            for client in tenant.clients
+            if client.held
+            and client.channels is not None
+            and client.channels.state == lib.GL_CHANNELS_CONTROLLED
+        ]
+        for one in there:
+            if not one.works:
+                one.client.send(daemon_messages.MEASURE)
+        return sorted((one for one in there if one.works), key=lambda one: one.place)
 
     def _ask(self, last: Client, optimiser: Optimiser) -> None:
         """What the last component has said goes in, and it is asked again."""
@@ -97,17 +116,6 @@ class ChainDivisions:
 
     def _holds(self, tenant: Tenant) -> bool:
         return self.loop.view.tenant(tenant.job_id).lease is not None
-
-
-def _components(tenants: list[Tenant]) -> list[Component]:
-    return [
-        Component(tenant, client)
-        for tenant in tenants
-        for client in tenant.clients
-        if client.held
-        and client.channels is not None
-        and client.channels.state == lib.GL_CHANNELS_CONTROLLED
-    ]
 
 
 def _refusal(tenants: list[Tenant]) -> str | None:

@@ -30,12 +30,22 @@ class Chained(Node):
         super().__init__()
         self.chain, self.done = chain, 0.0
         self.one, self.two = self.member(1), self.member(2)
-        self.components = [self.process(t) for t in (self.one, self.two, self.two)]
+        self.components = [self.works(t) for t in (self.one, self.two, self.two)]
 
     def member(self, job: int, chain: str = "c", uid: int = 1000, gpus: int = 1) -> Tenant:
         tenant = self.job(job, gpus=gpus)
         tenant.given, tenant.uid = replace(tenant.given, chain=chain), uid
         return tenant
+
+    def works(self, tenant: Tenant) -> Process:
+        """A process that has submitted work."""
+        process = self.process(tenant)
+        self.says(tenant, process, 1)
+        return process
+
+    def says(self, tenant: Tenant, process: Process, calls: int) -> None:
+        said = client_messages.Progress(calls, 0, 0, 0)
+        self.leases.clients.progress(tenant, process, said)
 
     @property
     def last(self) -> Process:
@@ -58,8 +68,7 @@ class Chained(Node):
         for _ in range(round(seconds * S / LOOK_NS)):
             self.now += LOOK_NS
             self.done += self.chain.throughput(self.division) * LOOK_NS / S
-            said = client_messages.Progress(int(self.done), 0, 0, 0)
-            self.leases.clients.progress(self.two, self.last, said)
+            self.says(self.two, self.last, int(self.done))
             self.slices.measured(UUIDS[0], 100, {})
             self.leases.chains.look(UUIDS[0])
         return self.leases.chains.of[UUIDS[0]].optimiser
@@ -126,13 +135,17 @@ def test_another_user_is_of_another_chain() -> None:
 
 
 def test_a_component_that_comes_or_goes_begins_it_anew() -> None:
-    """A process without channel groups is no component."""
+    """A process is none until it has submitted work, as one that only keeps memory."""
     node = Chained()
     before = node.runs(120)
-    late = node.process(node.one, state=None)
-    assert node.runs(1) is before
+    late = node.process(node.one)
     late.process = ProcessId(late.pid, 9)
-    node.say(node.one, late, lib.GL_CHANNELS_CONTROLLED)
+    node.says(node.one, late, 0)
+    assert node.runs(2) is before
+    late.told.clear()
+    node.leases.chains.look(UUIDS[0])
+    assert late.told == [lib.GL_MEASURE]
+    node.says(node.one, late, 1)
     anew = node.runs(1)
     assert anew is not before
     assert anew.components == (10, late.pid, 20, 21)
