@@ -61,7 +61,7 @@ def _figure(gpu: int, chain: Chain, look: Look) -> Any:
     axes.axhline(1.0, color=look.limit, lw=0.8, ls="--", label="throughput without a division")
     axes.set_ylim(0, 1.1 * max(1.0, *trials))
     axes.set_xlabel("trial")
-    axes.set_ylabel("throughput of the last component")
+    axes.set_ylabel("throughput, of the first trial's")
     axes.set_title(_title(gpu, chain), loc="left", fontsize=9, fontweight="bold")
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=7.5)
     return figure
