@@ -110,7 +110,10 @@ class ChainDivisions:
 
     def _tenants(self, uuid: str) -> list[Tenant]:
         """The jobs of the chain that has the device for itself; none: there is no such chain."""
-        holders = [t for t in self.registry.sharing(uuid) if self._holds(t)]
+        there = self.registry.sharing(uuid)
+        if not any(tenant.chain for tenant in there):
+            return []
+        holders = [tenant for tenant in there if self._holds(tenant)]
         chains = {(t.uid, t.chain) for t in holders}
         return holders if len(chains) == 1 and holders[0].chain else []
 
