@@ -25,7 +25,7 @@ from tests.emugpu.programs import go_on
 
 MIB, ROUNDS = 1, 16  # 3.9 ms on the model, 1 ms on a card
 KERNELS = (3, 8, 5, 3)  # of each component for an item
-BEFORE_S, AFTER_S, MOST_S = 8.0, 16.0, 540.0
+BEFORE_S, AFTER_S, MOST_S = 8.0, 16.0, 1300.0  # where the machine is so busy that trials are long
 
 
 def measure(work: Path) -> dict[str, Any]:
