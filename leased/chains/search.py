@@ -8,7 +8,8 @@ last component under a division:
 2. each component has 200%/N;
 3. each in turn is squeezed to half of that: the one whose squeeze costs most is the bottleneck;
 4. the bottleneck has 100%;
-5. for each of the others, the least part that costs next to nothing is found by halving 5 to 100%;
+5. for each of the others, the least part that costs next to nothing is found by halving 5 to 100%,
+   or a larger one where that clearly helps;
 6. the best of all is compared with the plain one, by turns. It is kept where it wins clearly.
 
 That is O(N log S) trials of the S^N that there are. Steps 1 and 6 are what keeps a chain from being
@@ -116,7 +117,8 @@ def _least(now: Trial, component: int, trials: list[Trial]) -> Generator[Divisio
     keep what they have now.
 
     Throughput first grows with the part, while the component holds the chain up, and then perhaps
-    falls, since others have less. `good` is the least part that is known to be enough.
+    falls, since others have less. `good` is a part that costs next to nothing: it becomes larger as
+    long as that clearly helps, or else as small as it may be.
     """
     good, most = now, now.throughput
     low, high = 0, len(PARTS) - 1
@@ -124,13 +126,13 @@ def _least(now: Trial, component: int, trials: list[Trial]) -> Generator[Divisio
         middle, at_good = (low + high) // 2, PARTS.index(good.division[component])
         trial = yield from _try(_with(now.division, component, PARTS[middle]), trials)
         most = max(most, trial.throughput)
-        enough = (1 - LOST) * most
-        if trial.throughput < enough and middle < at_good:
-            low = middle + 1
-        elif middle > at_good and good.throughput < enough:
-            low, high, good = max(low, at_good + 1), middle, trial
+        better = good.throughput < (1 - LOST) * trial.throughput
+        if middle > at_good and better:
+            low, good = middle, trial
         elif middle > at_good:
-            high = at_good
+            high = middle - 1 if low == at_good else at_good
+        elif trial.throughput < (1 - LOST) * most:
+            low = middle + 1
         else:
             high, good = middle, trial
     return good

@@ -63,6 +63,15 @@ def test_it_finds_the_bottleneck(slowest: int) -> None:
     assert found.gain > 0.5
 
 
+def test_a_component_may_have_more_than_it_had_at_first() -> None:
+    """200%/N are a quarter, and the second slowest component of eight needs more than half."""
+    chain = Chain([10.0] * 8, [5.0] * 6 + [90.0, 85.0])
+    found, trials = tried(8, chain.throughput)
+    assert found.division[7] > 75
+    assert chain.throughput(found.division) > 0.95 * chain.throughput((5,) * 6 + (100, 95))
+    assert len(trials) <= bound(8)
+
+
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_it_keeps_the_plain_division_where_that_is_best(n: int) -> None:
     """And compares nothing with it."""

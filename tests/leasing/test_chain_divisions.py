@@ -28,6 +28,7 @@ class Chained(Node):
 
     def __init__(self, chain: Chain = SLOW_FIRST) -> None:
         super().__init__()
+        self.now = 1000 * S
         self.chain, self.done = chain, 0.0
         self.one, self.two = self.member(1), self.member(2)
         self.components = [self.works(t) for t in (self.one, self.two, self.two)]
