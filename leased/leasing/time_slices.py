@@ -35,8 +35,8 @@ class DeviceSlices:
     """What is known of one device. controller: chooses for the jobs there; None: nobody has been
     looked at yet. silent_since: since when NVML has not said whose work it does; None: it says.
     asked: when the processes there were last asked for theirs. told: what the arbiter was last told
-    of its tenants by. used: by job, the part of it that the job had at the last look. divided: where
-    a chain divides it, the time slice of each of its processes, by pid (us)."""
+    of its tenants by. used: by job, the part of it that the job had at the last look. divided:
+    where a chain divides it, the time slice of each of its processes, by pid (us)."""
 
     controller: Controller | None = None
     silent_since: int | None = None

@@ -58,6 +58,10 @@ class Chained(Node):
         return 100 * slice_us / LONG_US if slice_us else 100.0
 
     @property
+    def is_divided(self) -> bool:
+        return any(device.divided for device in self.slices.devices.values())
+
+    @property
     def division(self) -> tuple[int, ...]:
         return tuple(round(self.part(process)) for process in self.components)
 
@@ -122,7 +126,7 @@ def test_beside_another_job_a_chain_is_not_divided(chain: str, uid: int) -> None
     node.now += LOOK_NS
     node.leases.chains.look(UUIDS[0])
     assert not node.leases.chains.of
-    assert not node.slices.divided
+    assert not node.is_divided
     node.leases.clients.detach(other, process)
     node.leases.tenants.close(3)
     assert node.runs(120).why == optimiser.KEEPS
@@ -171,7 +175,7 @@ def test_shares_classes_and_several_gpus_are_not_divided(options: dict[str, Any]
     node.process(other)
     node.runs(60)
     assert node.why == why
-    assert not node.slices.divided
+    assert not node.is_divided
 
 
 def test_a_chain_whose_slices_cannot_be_set_is_not_divided() -> None:
@@ -180,7 +184,7 @@ def test_a_chain_whose_slices_cannot_be_set_is_not_divided() -> None:
     process = node.process(node.one, state=lib.GL_CHANNELS_REFUSED)
     node.runs(60)
     assert node.why == chain_divisions.NOT_CONTROLLED
-    assert not node.slices.divided
+    assert not node.is_divided
     node.leases.clients.detach(node.one, process)
     assert node.runs(120).why == optimiser.KEEPS
 
@@ -203,14 +207,14 @@ def test_a_chain_that_ends_leaves_nothing() -> None:
         node.leases.tenants.close(tenant.job_id)
     node.leases.chains.look(UUIDS[0])
     assert not node.leases.chains.of
-    assert not node.slices.divided
+    assert not node.is_divided
 
 
 def test_in_the_plain_division_jobs_have_the_slices_that_they_would_have_without_a_chain() -> None:
     flat = Chained(Chain((1000.0,) * 3, (5, 5, 5)))
     found = flat.runs(300)
     assert found.why == optimiser.PLAIN
-    assert not flat.slices.divided
+    assert not flat.is_divided
     flat.look(10, (flat.components[0], 15), (flat.last, 85))
     assert [process.runs[UUIDS[0]][0] for process in flat.components] == [
         flat.slices.chosen(job, UUIDS[0]).slice_us for job in (1, 2, 2)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import write
-from tests.bench.chains.parts import optimiser
+from tests.bench.chains.parts import buffers, optimiser
 from tests.bench.slices import urgent
 
 
 def measure(work: Path) -> dict[str, Any]:
-    return {"optimiser": optimiser.measure(work)}
+    return buffers.measure(work / "buffers") | {"optimiser": optimiser.measure(work)}
 
 
 def main() -> int:

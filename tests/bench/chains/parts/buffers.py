@@ -1,7 +1,7 @@
-"""What buffers by handle are worth: `make bench NAME=chains`, build/bench/chains.json.
+"""What buffers by handle are worth, on the emulated GPU.
 
-On the emulated GPU. `by_handle_of_host_copies`: how many times as fast a component passes so much
-data to another one of its job by handle as through pinned host memory that both share.
+`by_handle_of_host_copies`: how many times as fast a component passes so much data to another one of
+its job by handle as through pinned host memory that both share.
 `handle_us_p50`: from before a put until another process has the buffer, through a pipe; the larger
 of those of 4 KiB and of 64 MiB. `handles`: how many were passed for it, `leaked`: what is left of
 them (buffers, descriptors). `killed`: `times` a random component of three was killed in its work,
@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bench import write
 from tests.bench.handoff import moved, python
 from tests.emugpu.programs import finish
 from tests.emugpu.server import EmulatedGpu
@@ -49,9 +48,9 @@ def job(leased: Leased, number: int, code: str) -> str:
 
 
 def pair(leased: Leased) -> dict[str, Any]:
-    """What the two components of tests/bench/chain_pair.py measure."""
+    """What the two components of pair.py measure."""
     code = (
-        "import sys; from tests.bench.chain_pair import main; "
+        "import sys; from tests.bench.chains.parts.pair import main; "
         f"sys.argv = ['', '{SIZE}', '{PASSES}', '{HANDLES}']; main()"
     )
     found: dict[str, Any] = json.loads(job(leased, 1, code))
@@ -93,7 +92,7 @@ def park(components: Components, gpu: EmulatedGpu) -> dict[str, int]:
     return {"bytes": moved(gpu)[0] - before, "wrong": wrong}
 
 
-def run(work: Path) -> dict[str, Any]:
+def measure(work: Path) -> dict[str, Any]:
     with ExitStack() as ends:
         gpu = ends.enter_context(EmulatedGpu(work / "gpu", MODEL))
         leased = ends.enter_context(Leased(work / "leased", work / "run", os.environ | gpu.env))
@@ -109,11 +108,3 @@ def run(work: Path) -> dict[str, Any]:
         "killed": {"times": KILLS, "wrong": wrong},
         "parked": parked,
     }
-
-
-def main() -> None:
-    print("On the emulated GPU:", json.dumps(write("chains", run)))
-
-
-if __name__ == "__main__":
-    main()

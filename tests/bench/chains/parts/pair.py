@@ -1,5 +1,5 @@
 """Two components of a chain for the benchmark `chains`, which runs it as a job:
-`python -m tests.bench.chain_pair BYTES PASSES HANDLES`.
+`python -m tests.bench.chains.parts.pair BYTES PASSES HANDLES`.
 
 The giver starts the taker, passes it data through the host and by handle, and prints what it
 measured as JSON. By both ways the next pass begins when the taker has answered.
@@ -58,7 +58,14 @@ class Giver:
         os.ftruncate(file, size)
         self.host = pinned(file, size)
         self.at = ok(d.cuMemAlloc(size))
-        command = [sys.executable, "-m", "tests.bench.chain_pair", "take", str(file), str(size)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.chains.parts.pair",
+            "take",
+            str(file),
+            str(size),
+        ]
         self.taker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[file], bufsize=0
         )
