@@ -17,11 +17,12 @@ from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, Process, line, tell
 
 HOUR = 3_600_000_000_000
-# Submits work and waits in C, where no handler of Python's would run.
+# Submits work and waits in C, where no handler of Python's would run. Whoever started the tests may
+# have them ignore SIGHUP, as nohup does.
 WORKS = (
-    SET_UP
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    + SET_UP
     + """
-import signal
 for _ in range(3): ok(spin(int(sys.argv[1])))
 say(os.getpid())
 ctypes.CDLL(None).pause()
