@@ -150,6 +150,15 @@ say("done")
     assert line(holder) == "done"
 
 
+# The stream waits for a word of ours, so the process is not idle until it is told.
+NOT_IDLE = """
+told, tell = os.pipe()
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: os.read(told, 1))
+ok(d.cuLaunchHostFunc(0, ctypes.cast(wait, ctypes.c_void_p).value, 0))
+"""
+NO_LONGER = 'os.write(tell, b"x"); ok(d.cuCtxSynchronize())\n'
+
+
 def test_daemon_vanishes_and_comes_back(tenant: Start, leased: Leased) -> None:
     code = (
         SET_UP
@@ -157,8 +166,10 @@ def test_daemon_vanishes_and_comes_back(tenant: Start, leased: Leased) -> None:
 ok(spin(1000)); ok(d.cuCtxSynchronize())
 say("holds"); sys.stdin.readline()
 ok(spin(1000)); ok(d.cuCtxSynchronize())
-say("went on"); sys.stdin.readline()
 """
+        + NOT_IDLE
+        + 'say("went on"); sys.stdin.readline()\n'
+        + NO_LONGER
     )
     other = SET_UP + "say('asks'); ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran')"
     holder = tenant(1, "tq:200ms,lock:on", "-c", code)
@@ -182,18 +193,7 @@ say("went on"); sys.stdin.readline()
 def test_holder_and_waiter_are_what_they_were_after_a_restart(
     tenant: Start, leased: Leased
 ) -> None:
-    busy = (
-        SET_UP
-        + """
-told, tell = os.pipe()
-wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: os.read(told, 1))
-# The stream waits for a word of ours, so the holder is not idle until it is told.
-ok(d.cuLaunchHostFunc(0, ctypes.cast(wait, ctypes.c_void_p).value, 0))
-say("holds"); sys.stdin.readline()
-os.write(tell, b"x")
-ok(d.cuCtxSynchronize())
-"""
-    )
+    busy = SET_UP + NOT_IDLE + 'say("holds"); sys.stdin.readline()\n' + NO_LONGER
     holder = tenant(1, "tq:10m,lock:on", "-c", busy)
     assert line(holder) == "holds"
     asks = SET_UP + "say('asks'); ok(spin(1000)); say('ran')"
