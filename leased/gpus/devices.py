@@ -95,10 +95,10 @@ class Overhead:
         clients = {pid: min(size, most) for pid, size in contexts.items() if pid in plain}
         settled = [size for pid, size in clients.items() if plain[pid] is not None]
         self.context = max(settled, default=self.context if clients else self.first)
-        for_a_while = clients | {
-            pid: min(size, most) for pid, size in contexts.items() if pid in unconnected
-        }
-        self.lasting = sum(for_a_while.get(pid, size) for pid, size in contexts.items())
+        of_jobs = plain.keys() | unconnected
+        self.lasting = sum(
+            min(size, most) if pid in of_jobs else size for pid, size in contexts.items()
+        )
 
 
 def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
