@@ -47,7 +47,7 @@ def alone(bench: Bench) -> Result:
 
 
 def ours(bench: Bench, name: str) -> Found:
-    with sharing("32GiB", MANY) as share:
+    with sharing("32GiB", MANY, copies=True) as share:
         jobs = [
             bench.tenant(share, one, wanted, PROGRAMS[one](bench))
             for one, wanted in zip((SERVICE, name), OPTIONS, strict=True)

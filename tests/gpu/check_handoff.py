@@ -22,7 +22,7 @@ from tests.gpu.jobs import (
     Job,
     Sharing,
     finish_all,
-    python,
+    framework_python,
     run_together,
     sharing,
     stopping,
@@ -108,7 +108,7 @@ def check_pairs(share: Sharing, seconds: float) -> Result:
 
 def check_gangs(share: Sharing, seconds: float) -> Result:
     """Two trainings over all GPUs at once: a gang is leased whole, or they would hang."""
-    command = python("-m", "tests.gpu.ddp", "--seconds", str(seconds))
+    command = framework_python("-m", "tests.gpu.ddp", "--seconds", str(seconds))
     alone = Job.start("ddp, bare", command).result()
     gpus = ",".join(str(device["index"]) for device in share.devices())
     jobs = [share.tenant(f"ddp {n} of two", "tq:1,lock:on", command, gpus=gpus) for n in range(2)]

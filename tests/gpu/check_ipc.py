@@ -36,8 +36,8 @@ from tests.gpu.jobs import (
     JobFailed,
     Sharing,
     finish_all,
+    framework_python,
     on_gpu,
-    python,
     stopping,
 )
 
@@ -69,7 +69,7 @@ def c_program(name: str, sizes: Sequence[str]) -> list[str]:
 
 
 def ranks(library: str, sizes: Sequence[str] = RANKS) -> list[str]:
-    return python("-m", "tests.gpu.ipc_ranks", library, *sizes)
+    return framework_python("-m", "tests.gpu.ipc_ranks", library, *sizes)
 
 
 def rival(share: Sharing, chosen: argparse.Namespace, file: str) -> Job:
@@ -143,7 +143,7 @@ def transports(directory: Path) -> list[str]:
 
 def check_nccl(kind: str, cumem: str) -> Result:
     """Two trainings at once, each over the same two GPUs, without the way by host memory."""
-    command = python("-m", "tests.gpu.ddp", "--seconds", "1", "--steps", str(GANG_STEPS))
+    command = framework_python("-m", "tests.gpu.ddp", "--seconds", "1", "--steps", str(GANG_STEPS))
     command += ["--ballast", str(GANG_BALLAST_MIB)]
     with tempfile.TemporaryDirectory() as directory, swapping(GANG_CAP_GIB) as share:
         indices = [str(device["index"]) for device in share.devices()][:2]
@@ -224,7 +224,7 @@ def checks_of(kind: str, chosen: argparse.Namespace) -> dict[str, Any]:
         commands = {"driver": c_program("ipc", C_SIZES)}
         commands |= {"runtime": c_program("ipc_runtime", C_SIZES)}
         commands |= {"bindings": ranks("driver"), "cupy": ranks("cupy")}
-        commands |= {"torch": python("-m", "tests.gpu.ipc_torch", *TORCH)}
+        commands |= {"torch": framework_python("-m", "tests.gpu.ipc_torch", *TORCH)}
     checks: dict[str, Any] = {
         name: partial(check_program, command, kind, chosen) for name, command in commands.items()
     }

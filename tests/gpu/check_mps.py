@@ -4,7 +4,8 @@ As root, on a machine whose GPU nobody else uses: one client ends the other one'
 the control program as the daemon does, and looks for what the daemon looks for: the pid file, the
 name of the process, the words of a fault in the server's log, a server that recovers, and its end.
 Prints a line for each; exit status 1 if one is not so. With an emulated GPU in EMUGPU_DIR it runs
-on the emulated control program: `python -m tests.gpu.emulated tests.gpu.check_mps`.
+on the emulated control program: `python -m tests.gpu.emulated tests.gpu.check_mps
+--passes 10`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ setup()
 p = ok(d.cuMemAlloc(64 * MIB))
 ok(launch("add", p, 16 * MIB, 1, 1)); ok(d.cuCtxSynchronize())
 begun = time.monotonic()
-ok(launch("add", p, 16 * MIB, 1, 50)); ok(d.cuCtxSynchronize())
+ok(launch("add", p, 16 * MIB, 1, PASSES, grid=1024, block=256)); ok(d.cuCtxSynchronize())
 say(time.monotonic() - begun)
 """
 
@@ -94,13 +95,13 @@ def recovers(control: Control) -> bool:
     return False
 
 
-def look(control: Control) -> Iterator[tuple[str, bool]]:
+def look(control: Control, passes: int) -> Iterator[tuple[str, bool]]:
     """What is relied on, and whether it is so."""
     asyncio.run(control.start(any_user=False))
     yield "the pid file and the name of the process are found", control.pid() is not None
     control.faults()
     for percent in (100, 25):
-        with client(control, TAKES, percent) as one:
+        with client(control, f"PASSES = {passes}\n{TAKES}", percent) as one:
             print(f"with {percent}% of the multiprocessors a kernel takes {line(one)} s")
     with client(control, WAITS) as neighbour:
         yield "a client runs", line(neighbour) == "up"
@@ -120,6 +121,7 @@ def look(control: Control) -> Iterator[tuple[str, bool]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--passes", type=int, default=2000, help="over 64 MiB, of the timed kernel")
     chosen = parser.parse_args()
     place = work_dir()
     real = shutil.which("nvidia-cuda-mps-control")
@@ -129,7 +131,7 @@ def main() -> int:
     control = Control(program, place / "mps", uuid)
     wrong = 0
     try:
-        for what, is_so in look(control):
+        for what, is_so in look(control, chosen.passes):
             print(f"{'ok   ' if is_so else 'WRONG'} {what}")
             wrong += not is_so
     finally:

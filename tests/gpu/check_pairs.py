@@ -6,13 +6,14 @@ graph: kernels of 2.2 ms, of 0.1 ms, and a CUDA graph of 0.5 ms each, that alway
 kernels of 300 ms. copies: to the device and back. server, training: PyTorch, where it is there.
 A step is a request, from when it was due, or some 20 ms of work (a kernel of `long`).
 
-Each pair runs bare and then as two jobs of default options. A program's p99 must be no worse than
-beside the same one under the driver's slices, but for NOISE and HOST_MS, and where both always have
-work for SLICE_MS. shares_service is a service of `request:0.3` beside `request:0`; shares_three and
-shares_kinds are three jobs of 0.3 : 0.4 : 0.3, and what they got. `driver` means the pairs without
-PyTorch, `torch` those with it, `shares` the rest: a pair takes `--settle` and twice `--seconds`,
-and what its programs need to start. Prints a line a check and a table; writes pairs-GPU.json in
-$OUT or build/bench. On the emulated GPU: `--mib 1`.
+Each pair runs bare and then, beside gpu-leased-copies as on a site, as two jobs of default options.
+A program's p99 must be no worse than beside the same one under the driver's slices, but for NOISE
+and HOST_MS, and where both always have work for SLICE_MS. shares_service is a service of
+`request:0.3` beside `request:0`; shares_three and shares_kinds are three jobs of 0.3 : 0.4 : 0.3,
+and what they got. `driver` means the pairs without PyTorch, `torch` those with it, `shares` the
+rest: a pair takes `--settle` and twice `--seconds`, and what its programs need to start. Prints a
+line a check and a table; writes pairs-GPU.json in $OUT or build/bench. On the emulated GPU: `--mib
+1`.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def bare(bench: Bench, pairs: Sequence[Pair]) -> dict[Pair, dict[str, Result]]:
 
 def leased(bench: Bench, pair: Pair, options: Sequence[str]) -> dict[str, Result]:
     """As jobs of these options."""
-    with sharing("32GiB") as share:
+    with sharing("32GiB", copies=True) as share:
         jobs = [
             bench.tenant(share, name, wanted, PROGRAMS[name](bench))
             for name, wanted in zip(pair, options, strict=True)

@@ -159,7 +159,7 @@ def serve_beside(bench: Bench, batch_ms: float) -> Result:
     with programs(bench.bare("service", service), bench.bare("batch", batch)) as both:
         alone = serve(bench, both[0], 0)
         bare = serve(bench, both[0], 0, both[1])
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         jobs = [bench.tenant(share, "service", "", service)]
         jobs.append(bench.tenant(share, "batch", "", batch))
         with programs(*jobs) as both:
@@ -225,7 +225,7 @@ def check_saturating(bench: Bench) -> Result:
     command = bench.sweeps(SWEEP_MS, QUEUED)
     with programs(*(bench.bare(f"job {n}", command) for n in range(2))) as both:
         bare = rates_together(both, 0, bench.seconds)
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         jobs = [bench.tenant(share, f"job {n}", "", command) for n in range(2)]
         with programs(*jobs) as both:
             leased = rates_together(both, bench.settle, bench.seconds)
@@ -327,7 +327,7 @@ class Watch(threading.Thread):
 
 def share_out(bench: Bench, asked: Sequence[Asked]) -> Result:
     """Jobs at once: what each got of what it does alone."""
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         jobs = [
             bench.tenant(
                 share,
@@ -387,7 +387,10 @@ def judge_shares(
 
 def check_limit(bench: Bench, asked: Asked) -> Result:
     """One job alone on the GPU, and before and after it the same program without a limit."""
-    with programs(bench.bare(asked.name, asked.command(bench))) as [bare], sharing(MEMORY) as share:
+    with (
+        programs(bench.bare(asked.name, asked.command(bench))) as [bare],
+        sharing(MEMORY, copies=True) as share,
+    ):
 
         def rate() -> float:
             bare.begin(ALONE_S)
@@ -410,7 +413,7 @@ def check_handoff(bench: Bench) -> Result:
     """One kernel that needs many turns, beside short ones. A pause of these is a turn of the other
     and two handoffs."""
     options, quantum_ms = "memory:swap,lock:on,tq:1", 1000
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
         with programs(long, short) as (a, b):
@@ -512,7 +515,7 @@ def check_torch(bench: Bench, name: str) -> Result:
 def end_stopped(bench: Bench, end: Callable[[Job, int], None]) -> Result:
     """A process ends while its kernel is stopped; another works on."""
     options = "memory:swap,lock:on,tq:1"
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         long = bench.tenant(share, "long", options, bench.sweeps(bench.long_s * 1e3, 1))
         short = bench.tenant(share, "short", options, bench.sweeps(1, QUEUED))
         with programs(long, short) as (a, b):
@@ -559,7 +562,7 @@ def call_beside(bench: Bench, share: Sharing, calls: str) -> Result:
 def check_loads(bench: Bench) -> Result:
     """Calls of other threads while long kernels are stopped. A call that waits for the kernel is
     inside the driver meanwhile: how often there were stops nevertheless is reported."""
-    with sharing(MEMORY) as share:
+    with sharing(MEMORY, copies=True) as share:
         runs = [call_beside(bench, share, calls) for calls in (*CALLS, ",".join(CALLS))]
     texts = [
         f"{run['calls']} {[run[call]['done'] for call in run['calls'].split(',')]} "

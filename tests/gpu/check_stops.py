@@ -56,7 +56,7 @@ PROGRAMS = {
     "faults": ("stops_runtime", 8, 60),
 }
 TORCH = {"torch_eager": 1500, "torch_graph": 4000, "jax_train": 1500}
-IPC = ("64", "512", "400")  # MiB, MiB of ballast, rounds
+IPC = ("64", "512", "150")  # MiB, MiB of ballast, rounds
 
 
 @dataclass

@@ -30,8 +30,8 @@ from tests.gpu.jobs import (
     Job,
     Sharing,
     finish_all,
+    framework_python,
     on_gpu,
-    python,
     run_together,
     sharing,
     stopping,
@@ -252,7 +252,8 @@ def check_jax(chosen: argparse.Namespace) -> Result:
 
 def check_gangs(chosen: argparse.Namespace) -> Result:
     """Two trainings over several GPUs at once, which all swap when the gang's turn comes."""
-    command = python("-m", "tests.gpu.ddp", "--seconds", "1", "--steps", str(GANG_STEPS))
+    command = framework_python("-m", "tests.gpu.ddp", "--seconds", "1")
+    command += ["--steps", str(GANG_STEPS)]
     command += ["--ballast", str(BALLAST_MIB)]
     with swapping(PAIR_CAP_GIB) as share:
         gpus = chosen.gang or ",".join(str(device["index"]) for device in share.devices())

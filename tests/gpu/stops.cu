@@ -59,7 +59,9 @@ static void plain_step(unsigned int step)
 	CU(cuMemcpyDtoH(found.data(), other + at * 4, n * 4));
 	for (size_t i = 0; i < n; i++)
 		found[i] ^= step;
-	CU(cuMemcpyHtoD(other + at * 4, found.data(), n * 4));
+	// Not cuMemcpyHtoD, which may return before the device has the bytes: only its own stream
+	// waits for them then.
+	CU(cuMemcpyHtoDAsync(other + at * 4, found.data(), n * 4, second));
 }
 
 static void take_managed(void)
