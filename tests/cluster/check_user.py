@@ -71,7 +71,7 @@ def test_a_batch_job(user: Site, line: str) -> None:
     "option",
     [
         documents.shown(README, "#SBATCH --gpu-share=tq:60"),
-        documents.shown(README, "#SBATCH --gpu-share=request"),
+        documents.shown(USER, "#SBATCH --gpu-share=request"),
     ],
 )
 def test_options_in_a_script(user: Site, option: str) -> None:

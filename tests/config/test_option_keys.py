@@ -45,10 +45,10 @@ def test_a_key_does_not_change_others() -> None:
 
 def test_the_help_and_the_documents_name_every_key() -> None:
     told = ffi.string(lib.gl_options_help()).decode()
-    readme = (ROOT / "README.md").read_text()
+    document = (ROOT / "docs" / "user.md").read_text()
     for name in names():
         assert f"  {name}:" in told
-        assert f"| `{name}` |" in readme
+        assert f"| `{name}` |" in document
 
 
 def test_an_unknown_key_is_told_those_that_there_are() -> None:

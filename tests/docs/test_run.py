@@ -29,7 +29,6 @@ NOT_RUN = {
     "git clone <this repository> gpu-lease && cd gpu-lease": "who reads it has another address",
     "make demo": "four minutes; its parts are run by tests/demo/test_demo.py",
     "make test": "it runs this test; .ci/run runs it on each commit",
-    "make quick": "a part of `make test`",
     "gpu-lease: GPU 0:": "no command but what sacct shows",
     "systemctl stop nvidia-persistenced": OF_A_REAL_DRIVER,
     "rmmod nvidia_uvm": OF_A_REAL_DRIVER,
