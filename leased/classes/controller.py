@@ -3,7 +3,8 @@
 - The bursts of an online job are not interrupted: its slices are long. It gives them away as soon
   as a burst is over.
 - Other jobs have slices as short as serve: an online job waits for one of each at most. Where there
-  are several their slices are longer, since switches between them cost each of them much.
+  are several their slices are longer, since switches between them cost each of them much. So is
+  that of a job without a class beside an online one that never idles, which gets little else.
 - Offline jobs run and copy in a part of the time only, where slices alone do not keep the online
   job's latency (feedback.py, or pid.py).
 
@@ -12,7 +13,7 @@ Without an online job it is leased/slices that chooses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.classes.feedback import Feedback
@@ -23,6 +24,7 @@ from leased.slices.controller import Controller as Slices
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Choice, Seen
 
 SEVERAL_US = 1000  # of each of several jobs beside an online one
+NEVER_IDLES, LOOKS = 0.95, 8  # of the time an online job has unfinished work, in so many looks
 
 FIRST = "it is online, so its bursts are not interrupted"
 SOME_ONLINE = "it is online, and so is another job"
@@ -51,6 +53,7 @@ class Controller:
     slices: Slices = field(default_factory=Slices)
     feedback: Feedback | None = None
     pid: Pid = field(default_factory=Pid)
+    at_work: int = 0  # looks in which an online job had unfinished work nearly all of the time
 
     @property
     def chosen(self) -> dict[int, Choice]:
@@ -78,13 +81,16 @@ class Controller:
             self.feedback.rest(now, {job: there[job].work for job in online})
         if len(chosen) < 2:
             return chosen
+        self._note_work(there[job].seen.wanted for job in online)
         duty = self._duty(now, there, online, busy, clock)
         us = LONG_US if len(online) == 1 else AS_MADE
         mine = Choice(us, ALWAYS, FIRST if us else SOME_ONLINE)
         n = sum(there[job].seen.processes for job in others)
         made = dict.fromkeys(online, mine)
         for job in others:
-            made[job] = _beside(SHORT_US if n == 1 else SEVERAL_US, duty, there[job])
+            classless = there[job].job_class != OFFLINE
+            longer = n > 1 or (classless and self.at_work >= LOOKS)
+            made[job] = _beside(SEVERAL_US if longer else SHORT_US, duty, there[job])
         self.slices.chosen = chosen | made
         return self.slices.chosen
 
@@ -95,6 +101,12 @@ class Controller:
     def disobeys(self, job: int) -> bool:
         """Whether the job does not do what was chosen for it."""
         return job in self.slices.obedience.caught
+
+    def _note_work(self, wanted: Iterable[float | None]) -> None:
+        """wanted: of the online jobs, as Seen has it. None of a look says nothing."""
+        known = [part for part in wanted if part is not None]
+        if known:
+            self.at_work = self.at_work + 1 if max(known) >= NEVER_IDLES else 0
 
     def _obeys(self, job: int, one: Classed) -> bool:
         return one.seen.controlled and not self.disobeys(job)

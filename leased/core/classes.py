@@ -3,6 +3,8 @@
 - An online waiter is the first in the line, and offline holders in its way are revoked at once.
 - The lease of an online holder does not end for the sake of an offline waiter, which has to wait
   until the holder is idle. It ends for others as usual, but no sooner for those that hurry.
+- A waiter without a class that has waited for PATIENCE times its quantum is before the online ones
+  that wait with it: several of those that never idle would keep it waiting for ever.
 - An online holder that is idle yields later than others: it has waited for PATIENCE times as
   long as handoffs take, so that they delay it by a part of its time that is as small.
 
@@ -15,8 +17,10 @@ from leased.core.state import FOREVER, Tenant
 from leased.memory.share import Place
 
 ONLINE, OFFLINE = "online", "offline"
-FIRST = -1 << 171  # before all other places
-PATIENCE = 20  # handoffs
+FIRST = -1 << 171  # before all places but those of who is overdue
+OVERDUE = -1 << 172
+AHEAD = FIRST * 3 // 4  # behind the places of both, and before all others
+PATIENCE = 20  # handoffs, or quanta
 
 
 def place(usual: Place) -> Place:
@@ -24,9 +28,25 @@ def place(usual: Place) -> Place:
     return FIRST + usual
 
 
+def is_overdue(waiter: Tenant, quantum_ns: int, now: int) -> bool:
+    """Online ones do not go before it any more. quantum_ns: its own."""
+    classless = not waiter.online and not waiter.offline
+    return classless and now - waiter.asked_at >= PATIENCE * quantum_ns
+
+
+def overdue_place(usual: Place) -> Place:
+    """Of one that is overdue, which has the usual place before that."""
+    return OVERDUE + usual
+
+
+def goes_first(waiter: Tenant) -> bool:
+    """It is online, or was overdue."""
+    return waiter.online or (waiter.place is not None and waiter.place < AHEAD)
+
+
 def at_once(holder: Tenant, waiter: Tenant) -> bool:
     """The holder is revoked whatever is left of its quantum."""
-    return waiter.online and holder.offline
+    return holder.offline and goes_first(waiter)
 
 
 def quantum(holder: Tenant, waiter: Tenant) -> int | None:

@@ -67,6 +67,8 @@ class Deciding:
                 self._settle()
             changed, effects.changed = effects.changed, 0
             reached = rules.reached(changed) if rules.in_line else changed
+            if rules.in_line > 1:
+                self.waiters.let_overdue_by(reached)
             # This comes before the grants, which need to know when devices will be free.
             moved, effects.moved = effects.moved & reached, effects.moved & ~reached
             self.leasing.contention.tell(reached if moved else changed, moved)

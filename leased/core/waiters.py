@@ -121,6 +121,15 @@ class Waiters:
         """The tenant, which is in the line, is the first of all from now on."""
         self._move(tenant, self._placed(tenant))
 
+    def let_overdue_by(self, mask: int) -> None:
+        """Put those that are overdue before the online ones that stand first in the line for these
+        devices."""
+        for device in self.rules.on(mask):
+            if len(device.line) > 1 and device.line[0][1].online:
+                for place, tenant in device.line[1:]:
+                    if classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
+                        self._move(tenant, classes.overdue_place(place))
+
     def mix(self) -> None:
         """Gangs or policies have changed, so some waiters may be served in another order: by the
         policy instead of who came first, or the other way round."""

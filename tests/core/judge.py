@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from leased.core import classes
 from leased.core.arbiter import (
     DRAIN_NS,
     RESTORE_NS,
@@ -51,6 +52,7 @@ class Wait:
     quantum: int = 0
     others: int = 0  # the most tenants there were beside it
     gang: int = 1
+    behind_online: bool = False  # at any time
 
 
 def fcfs_bound(wait: Wait, turn: int) -> int:
@@ -167,7 +169,7 @@ class Judge:
         a = self.a
         waiting = [a.tenants[n] for n in a.rules.queue]
         runnable = [t for t in waiting if not a.rules.withheld(t)]
-        known = {t.id: t.arrival for t in runnable if t.online or not self.behind_online(t)}
+        known = {t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t)}
         for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
             del self.waits[n]
         bounds, others = self.bounds(), len(a.tenants) - 1
@@ -182,13 +184,16 @@ class Judge:
                 wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.handoff_ns(tenant))
             )
             wait.others = max(wait.others, others)
+            wait.behind_online |= not tenant.online and self.behind_online(tenant)
             self.check_wait(tenant.id, wait, bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
     def check_online(self, tenant: Tenant, before: list[Tenant]) -> None:
         """Who is not online is no reason to wait in the line, and who is offline makes way."""
-        ahead = [t.id for t in before if not t.online and set(t.gang) & set(tenant.gang)]
+        ahead = [
+            t.id for t in before if not classes.goes_first(t) and set(t.gang) & set(tenant.gang)
+        ]
         if ahead:
             self.broken(f"{ahead} stand before {tenant.id}, which is online")
         stays = [t.id for t in self.a.rules.in_the_way(tenant) if t.offline and not told_to_go(t)]
@@ -197,7 +202,7 @@ class Judge:
 
     def behind_online(self, tenant: Tenant) -> bool:
         """Whether an online one has or wants a device that it needs, or that gangs connect with
-        one. Others wait for as long as that uses it, so there is no bound meanwhile."""
+        one. Offline ones wait for as long as that uses it, so there is no bound meanwhile."""
         found, more = set[str](), set(tenant.gang)
         while more - found:
             found |= more
@@ -211,13 +216,16 @@ class Judge:
         return [BOUNDS[name] for name in names] if names <= BOUNDS.keys() else []
 
     def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:
-        """Where devices have several policies, the bound is the longest of theirs. Short turns have
-        at most half of the time, and one may be under way on each device."""
+        """Where devices have several policies, the bound is the longest of theirs. Online ones go
+        before one without a class until it is overdue. Short turns have at most half of the time,
+        and one may be under way on each device."""
         if not bounds:
             return
         turn = wait.quantum + ENDS_NS
         waited = self.world.now - wait.since
         bound = max(bound(wait, turn) for bound in bounds)
+        if wait.behind_online:
+            bound += classes.PATIENCE * wait.quantum
         if self.signals:
             bound = 2 * bound + wait.gang * SHORT_TURN_NS
         self.worst = max(self.worst, waited / bound)

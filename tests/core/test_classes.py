@@ -20,6 +20,7 @@ from leased.core.arbiter import (
     Signalled,
     Tick,
 )
+from leased.core.classes import PATIENCE
 from tests.core.test_short_turns import QUANTUM, Node, S
 
 ON, OFF, NONE = "online", "offline", "none"
@@ -207,3 +208,21 @@ def test_no_offline_one_keeps_what_an_online_one_waits_for(
             does(Signalled(n))
         elif step == "memory":
             does(MemoryChanged(n, tenant.gang[0], amount))
+
+
+@pytest.mark.parametrize("name", policy.names())
+def test_two_online_ones_that_never_idle_leave_a_turn_in_twenty_to_one_without_a_class(
+    name: str,
+) -> None:
+    node = Classes(ON, ON, NONE, name=name)
+    node.until(100 * QUANTUM)
+    had = [tenant for _, tenant in node.turns()]
+    assert 3 <= had.count(3) <= 5
+    assert had.index(3) <= PATIENCE + 1
+    assert abs(had.count(1) - had.count(2)) <= 5
+
+
+def test_offline_ones_wait_for_online_ones_however_long_that_takes() -> None:
+    node = Classes(ON, ON, OFF)
+    node.until(100 * QUANTUM)
+    assert 3 not in [tenant for _, tenant in node.turns()]
