@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/placer tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo demo-chain test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-containers test-arm test-rpm deb rpm install uninstall clean
+.PHONY: help setup demo demo-chain test again quick lint bench test-slurm-matrix test-slurm-quick test-python39 test-packages test-cluster test-containers test-arm test-rpm deb rpm install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,9 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 
 test-slurm-matrix: ## set up, the demo, and tests of whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
 	@ARGS="$(ARGS)" tests/matrix/run.sh $(TREES)
+
+test-python39: setup ## the tests without Slurm under Python 3.9, which EL 9 has, in a tree of Debian 11 (TESTS=tests/core)
+	@tests/matrix/python39.sh $(TESTS)
 
 test-slurm-quick: setup ## compile and share a GPU on Debian 13 and testing, in trees with next to nothing (TREES=debian-13)
 	@tests/matrix/quick.sh $(TREES)

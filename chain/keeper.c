@@ -21,6 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* of every processor; glibc 2.31 has no name for it */
+#endif
 #define KEEP_S 60
 #define ALONE_TICKS 5 /* how long it waits for the first component, or for another one */
 

@@ -18,7 +18,7 @@ from hypothesis import settings
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
-from tests.support import again, daemon_logs, leaks, leftovers, parallel
+from tests.support import again, daemon_logs, leaks, leftovers, loops, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.template import TEMPLATES
 from tests.support.work_dir import work_dir
@@ -38,6 +38,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    loops.events_have_the_loop_that_waits()
     TEMPLATES.use()
     if not is_worker(config):
         again.begin()

@@ -103,18 +103,17 @@ class Across:
         member = self.members.get(event.job)
         if member is None:
             return []
-        match event:
-            case Wants(wants=wants):
-                member.changed = member.changed or member.wants != wants
-                member.wants = wants
-            case Ready(ready=ready):
-                member.turn = ready
-            case Held():
-                return member.held()
-            case Stopped():
-                return member.stopped()
-            case EndWanted():
-                member.ends = member.changed = True
+        if isinstance(event, Wants):
+            member.changed = member.changed or member.wants != event.wants
+            member.wants = event.wants
+        elif isinstance(event, Ready):
+            member.turn = event.ready
+        elif isinstance(event, Held):
+            return member.held()
+        elif isinstance(event, Stopped):
+            return member.stopped()
+        else:
+            member.ends = member.changed = True
         return []
 
     def receive(self, event: Received, now: int) -> list[Action]:

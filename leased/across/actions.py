@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 from leased.across.messages import Message
 
@@ -75,7 +76,7 @@ class Tick:
     """Only time has passed."""
 
 
-Event = Joined | Left | Wants | Ready | Held | Stopped | EndWanted | Received | Tick
+Event = Union[Joined, Left, Wants, Ready, Held, Stopped, EndWanted, Received, Tick]
 
 
 @dataclass(frozen=True)
@@ -140,4 +141,4 @@ class Forget:
     job: str
 
 
-Action = Send | Line | Hold | Run | Stop | Free | Keep | Forget
+Action = Union[Send, Line, Hold, Run, Stop, Free, Keep, Forget]

@@ -4,7 +4,7 @@ it does no harm if it is lost or comes twice, and an outdated one is known by it
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 
 class Phase(IntEnum):
@@ -63,4 +63,4 @@ class Report(NamedTuple):
     latest: int = 0
 
 
-Message = Order | Report
+Message = Union[Order, Report]

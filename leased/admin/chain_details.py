@@ -16,7 +16,7 @@ def of_device(leases: Leases, uuid: str) -> answers.Chain | None:
     found, trials = there.optimiser.found, there.optimiser.trials
     first = trials[0].throughput if trials else 0.0
     throughput = there.optimiser.throughput
-    parts = zip(there.components, there.optimiser.division, strict=True)
+    parts = zip(there.components, there.optimiser.division)
     return {
         "name": there.chain,
         "components": [

@@ -37,7 +37,7 @@ def _control(
     controlled = sum(one.state == lib.GL_CHANNELS_CONTROLLED for one in said)
     if refused:
         ((why, _),) = refused.most_common(1)
-        return "refused", why, refused.total()
+        return "refused", why, sum(refused.values())
     if leases.slices.disobeys(tenant):
         return "refused", DISOBEYS, controlled
     return "controlled" if controlled else "none", None, controlled

@@ -9,7 +9,10 @@ a field that came later is read with .get().
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 # The figures of usage of one device: values by their keys (leased/usage/usage.py).
 Figures = dict[str, Any]

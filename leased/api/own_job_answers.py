@@ -5,9 +5,12 @@ As in answers.py, a field that came later is read with .get().
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from leased.api.answers import Figures, Parked, Share
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 
 class Holder(TypedDict):

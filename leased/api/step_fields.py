@@ -6,7 +6,10 @@ Both ends read this: the daemon, and the SPANK plugin, into whose Python half it
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 
 class Join(TypedDict):

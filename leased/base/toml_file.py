@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
 from leased.base import text_file
 from leased.base.errors import Refused
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # that of which Python's own was made
+    import tomli as tomllib
 
 MOST_BYTES = 1 << 20
 

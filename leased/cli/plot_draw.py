@@ -89,7 +89,7 @@ def _figure(found: Picture, look: Look) -> Any:
     heights = [h for device in found.devices for h in (LANE * len(device.lanes) + 0.1, MEMORY)]
     tall = sum(heights) + 0.55 * len(found.devices) + AROUND
     figure = Figure(figsize=(WIDTH, tall), layout="constrained")
-    axes = figure.subplots(
+    axes: Any = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     unit, name = (1e9, "s") if found.length < 600e9 else (60e9, "min")
@@ -174,7 +174,7 @@ def _memory(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     for lane in device.lanes:
         bottoms, tops = (
             tops,
-            [low + _at(lane.memory, when) for low, when in zip(tops, times, strict=True)],
+            [low + _at(lane.memory, when) for low, when in zip(tops, times)],
         )
         fill, hatch = canvas.styles[lane.job]
         axes.fill_between(
@@ -205,7 +205,7 @@ def _scale(device: DeviceSpans) -> tuple[int, str]:
 
 def _line(axes: Any, series: Series, scale: int, canvas: Canvas, **style: Any) -> None:
     if series:
-        at, sizes = zip(*series, (canvas.length, series[-1][1]), strict=True)
+        at, sizes = zip(*series, (canvas.length, series[-1][1]))
         axes.step(
             *([when / canvas.unit for when in at], [amount / scale for amount in sizes]),
             where="post",

@@ -48,13 +48,13 @@ def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
     problems = [f"job {row.label}: {row.fault}" for row in rows if row.fault]
     problems += _lacking(rows, asked)
     asked_steps = [_asked_steps(row, asked) for row in rows]
-    found = [use for row, names in zip(rows, asked_steps, strict=True) for use in _of(row, names)]
+    found = [use for row, names in zip(rows, asked_steps) for use in _of(row, names)]
     if asked.jobs and not found and problems:
         raise Refused("; ".join(problems))
     notes = [] if asked.jobs else _unwritten(rows)
     parts = found
     if by == "step":
-        of_rows = zip(rows, asked_steps, strict=True)
+        of_rows = zip(rows, asked_steps)
         parts = [use for row, names in of_rows for use in _of(row, names, step_uses)]
     return Report(by, summed(parts, by), total(found), problems, notes)
 

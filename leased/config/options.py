@@ -240,7 +240,7 @@ def parse(text: str) -> Options:
     said: dict[str, Any] = {}
     for name, key in KEYS.items():
         if out.given & bit(name):
-            said |= dict(zip(key.fields, key.read(out), strict=True))
+            said |= dict(zip(key.fields, key.read(out)))
     return Options(**said)
 
 

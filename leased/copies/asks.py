@@ -13,12 +13,12 @@ import itertools
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 from leased.connections.limits import USERS, Budget, forget
 
 # Called with a descriptor of the memory, which the callee closes; or with None and the reason.
-Made = Callable[[int | None, str], None]
+Made = Callable[[Optional[int], str], None]
 
 AT_ONCE = 8  # requests that the keeper has at once
 OF_A_USER = 4  # of one user

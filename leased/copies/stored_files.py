@@ -8,6 +8,7 @@ import socket
 
 from systemd import daemon as sd
 
+from leased.base.inherited import descriptors
 from leased.copies import memory_file
 from leased.copies.memory_file import MemoryFile
 
@@ -34,7 +35,7 @@ def _notify(state: str, descriptors: list[int] | None = None) -> None:
 def inherited() -> tuple[socket.socket | None, dict[str, MemoryFile]]:
     """The socket of the unit, if there is one, and what was kept, by name."""
     listening, files = None, {}
-    for descriptor, name in sd.listen_fds_with_names(unset_environment=True).items():
+    for descriptor, name in descriptors().items():
         if name == SOCKET:
             listening = socket.socket(fileno=descriptor)
             continue

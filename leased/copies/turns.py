@@ -69,7 +69,7 @@ class Turns:
 
     def next(self) -> str | None:
         """The job whose turn it is; None: nobody's."""
-        if self.working.total() >= self.at_once:
+        if sum(self.working.values()) >= self.at_once:
             return None
         part = max(1, self.at_once // max(1, len(self.makes)))
         may = [job for job in self.waiting if self.working[job] < part]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Optional, Union
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Grant:
     shared: bool
     quantum_ns: int
     prefetch: Mapping[str, int]
-    idle_ns: int | None = None
+    idle_ns: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Contend:
 
     tenant: int
     epoch: int
-    idle_ns: int | None
+    idle_ns: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -111,16 +112,6 @@ class PassedOver:
     epoch: int
 
 
-Action = (
-    Grant
-    | Restore
-    | Evict
-    | Leave
-    | Preload
-    | Expect
-    | Contend
-    | Revoke
-    | Overrun
-    | Forfeit
-    | PassedOver
-)
+Action = Union[
+    Grant, Restore, Evict, Leave, Preload, Expect, Contend, Revoke, Overrun, Forfeit, PassedOver
+]

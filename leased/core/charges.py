@@ -27,7 +27,7 @@ def sliced(tenant: Tenant) -> bool:
     return tenant.heeds == SHARE and tenant.has_share
 
 
-@dataclass(slots=True)
+@dataclass
 class Account:
     """A tenant that holds or waits, or did a moment ago. at: when it was last charged. before:
     what its devices' clocks showed at that time. sliced: time slices of the GPU have kept its share
@@ -42,7 +42,7 @@ class Account:
 
     def had(self, now: list[Shows]) -> Had:
         """What the tenant has had since it was charged. now: what its devices' clocks show now."""
-        both = list(zip(now, self.before, strict=True))
+        both = list(zip(now, self.before))
         leased = sum([one[0] - other[0] for one, other in both])
         even = [one[1] - other[1] for one, other in both]
         gang = tuple([device.uuid for device in self.devices])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional, Union
 
 from leased.usage.gauge import WorkPart
 
@@ -39,8 +40,8 @@ class WorkMeasured:
 
     device: str
     ns: int
-    busy_percent: int | None
-    energy_mj: int | None
+    busy_percent: Optional[int]
+    energy_mj: Optional[int]
     parts: tuple[WorkPart, ...] = ()
 
 
@@ -49,7 +50,7 @@ class LockSet:
     """The site forces a lock mode on a device; None: what each tenant asked for."""
 
     device: str
-    lock: str | None
+    lock: Optional[str]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class QuantumSet:
     """The site forces a quantum on a device; None: what each tenant asked for."""
 
     device: str
-    quantum_ns: int | None
+    quantum_ns: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -78,4 +79,4 @@ class DrainSet:
 
 
 # What DeviceSettings applies.
-OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | RoomChanged | SpeedKnown
+OfDevice = Union[LockSet, QuantumSet, PolicySet, DrainSet, RoomChanged, SpeedKnown]

@@ -6,6 +6,7 @@ Times are ns of one monotonic clock. Arbiter.handle() is the one way in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 from leased.core.device_events import OfDevice, WorkMeasured
 from leased.core.tenant_events import OfTenant, Opened
@@ -34,4 +35,4 @@ class Tick:
     """Only time has passed."""
 
 
-Event = Opened | OfTenant | OfDevice | WorkMeasured | CameBack | Rejoined | DrainLimitSet | Tick
+Event = Union[Opened, OfTenant, OfDevice, WorkMeasured, CameBack, Rejoined, DrainLimitSet, Tick]

@@ -13,7 +13,7 @@ all that it may look at, and it remembers only numbers of its own. Times are ns.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Optional, Protocol
 
 
 class Spec(Protocol):
@@ -162,5 +162,5 @@ class PolicyState(NamedTuple):
     state: str
 
 
-MakePolicy = Callable[[str | None], Policy]
+MakePolicy = Callable[[Optional[str]], Policy]
 """A new policy of that name, None: of the default one. ValueError: there is none."""

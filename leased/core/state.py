@@ -33,7 +33,7 @@ class Kept:
     until: int = FOREVER
 
 
-@dataclass(slots=True)
+@dataclass
 class Lease:
     """A granted lease. since: start of its quantum. due: when its next stage begins.
 

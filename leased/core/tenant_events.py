@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Optional, Union
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class MemoryChanged:
     device: str
     bytes: int
     fixed: int = 0
-    resident: int | None = None
+    resident: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -190,23 +191,23 @@ class Adopted:
 
 
 # What may happen to a tenant that has been opened.
-OfTenant = (
-    Widened
-    | Channels
-    | Closed
-    | Requested
-    | Frozen
-    | Thawed
-    | Parked
-    | Unparked
-    | Signalled
-    | Restored
-    | Released
-    | MemoryChanged
-    | SpeedMeasured
-    | LeftUncopied
-    | UsageRestored
-    | PolicyRestored
-    | StraySeen
-    | Adopted
-)
+OfTenant = Union[
+    Widened,
+    Channels,
+    Closed,
+    Requested,
+    Frozen,
+    Thawed,
+    Parked,
+    Unparked,
+    Signalled,
+    Restored,
+    Released,
+    MemoryChanged,
+    SpeedMeasured,
+    LeftUncopied,
+    UsageRestored,
+    PolicyRestored,
+    StraySeen,
+    Adopted,
+]

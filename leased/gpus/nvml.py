@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from leased.base import children
+from leased.base.waiting import is_done_within
 
 LOOK_S = 6.0  # longer than the child's own patience with a device
 DESCRIBE_S = 12.0
@@ -53,11 +54,8 @@ class Nvml:
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
         async with self.turn:
             sock = self._start()
-            loop = asyncio.get_running_loop()
             try:
-                async with asyncio.timeout(patience_s):
-                    await loop.sock_sendall(sock, json.dumps(request).encode() + b"\n")
-                    said = json.loads(await self._line(sock))
+                said = json.loads(await self._answer_within(sock, request, patience_s))
             except TimeoutError:
                 raise self._give_up(f"NVML does not answer within {patience_s:g} s") from None
             except (OSError, ValueError, RecursionError):
@@ -70,6 +68,25 @@ class Nvml:
                 raise self._give_up(said["fault"])
             self.wait_s = AGAIN_FIRST_S
             return said
+
+    async def _answer_within(
+        self, sock: socket.socket, request: dict[str, Any], patience_s: float
+    ) -> bytes:
+        """What the child says to a request; nothing reads the socket any more. TimeoutError: it
+        says nothing for so many seconds."""
+        answer = asyncio.ensure_future(self._answer(sock, request))
+        try:
+            if not await is_done_within(answer, patience_s):
+                raise TimeoutError
+            return answer.result()
+        finally:
+            answer.cancel()
+            await asyncio.wait({answer})
+
+    async def _answer(self, sock: socket.socket, request: dict[str, Any]) -> bytes:
+        """The line that the child says to a request."""
+        await asyncio.get_running_loop().sock_sendall(sock, json.dumps(request).encode() + b"\n")
+        return await self._line(sock)
 
     async def _line(self, sock: socket.socket) -> bytes:
         """The next line. ValueError: it is too long. ConnectionError: the child has ended."""

@@ -222,7 +222,7 @@ def answer(request: Answer) -> Answer:
         if request["op"] == "look":
             uuids = list(request["uuids"])
             calls = [(uuid, functools.partial(look, uuid)) for uuid in uuids]
-            return found | {"devices": dict(zip(uuids, ask_each(calls, LOOK_S), strict=True))}
+            return found | {"devices": dict(zip(uuids, ask_each(calls, LOOK_S)))}
         count = pynvml.nvmlDeviceGetCount()
         numbered = [(f"#{n}", functools.partial(describe, n)) for n in range(min(count, MOST))]
         return found | {"devices": ask_each(numbered, DESCRIBE_S)}

@@ -85,7 +85,7 @@ class ChainDivisions:
         self.of[uuid] = Division(there[0].chain, components, optimiser, refusal)
         if components:
             self._ask(components[-1].client, optimiser)
-        self.shares.apply(uuid, dict(zip(processes, optimiser.division, strict=True)))
+        self.shares.apply(uuid, dict(zip(processes, optimiser.division)))
 
     def _components(self, tenants: list[Tenant]) -> list[Component]:
         """In their order. Of whom it is not known whether it is one, it is asked."""

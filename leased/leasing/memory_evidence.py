@@ -24,7 +24,7 @@ NOTHING = DeviceBytes()
 
 
 def sum_of(amounts: Iterable[DeviceBytes]) -> DeviceBytes:
-    return DeviceBytes(*map(sum, zip(NOTHING, *amounts, strict=True)))
+    return DeviceBytes(*map(sum, zip(NOTHING, *amounts)))
 
 
 class Says(Protocol):

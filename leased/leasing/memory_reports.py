@@ -108,7 +108,7 @@ class MemoryReports:
         total = {uuid: sum_of(amounts) for uuid, amounts in said.items()}
         for n, client in enumerate(clients):
             beside = {
-                uuid: DeviceBytes(*(a - b for a, b in zip(total[uuid], own[n], strict=True)))
+                uuid: DeviceBytes(*(a - b for a, b in zip(total[uuid], own[n])))
                 for uuid, own in said.items()
             }
             client.send(daemon_messages.others(beside))

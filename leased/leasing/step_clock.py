@@ -12,7 +12,7 @@ from leased.usage.usage import KIB_MS, Usage
 from leased.wire.device_bytes import DeviceBytes
 
 
-@dataclass(slots=True)
+@dataclass
 class Seen:
     """A process as it was last seen. waits_since: ns; None: it does not wait at its gate."""
 

@@ -39,7 +39,7 @@ def divide(whole: Usage, steps: Sequence[Usage], by: str, weights: Sequence[int]
     for chain in CHAINS[by]:
         layers = [_layer(whole, steps, chain, n, weights) for n in range(len(chain))]
         for n, parts in enumerate(layers):
-            for step, part in zip(steps, parts, strict=True):
+            for step, part in zip(steps, parts):
                 for name in chain[: n + 1]:
                     setattr(step, name, getattr(step, name) + part)
 

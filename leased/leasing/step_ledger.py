@@ -132,7 +132,7 @@ class JobSteps:
         for by, weights in self._weights(uuid, steps, lease, final).items():
             step_division.divide(whole, usages, by, weights)
         if not self.swaps:  # then resident memory is modelled, for the whole job only
-            for step, before in zip(steps, resident_before, strict=True):
+            for step, before in zip(steps, resident_before):
                 step.note_resident(uuid, before)
 
     def _weights(
@@ -152,7 +152,7 @@ class JobSteps:
         last = self.last.setdefault(uuid, {})
         for by, weights in found.items():
             if any(weights):
-                last[by] = {s.number: w for s, w in zip(steps, weights, strict=True) if w}
+                last[by] = {s.number: w for s, w in zip(steps, weights) if w}
             else:
                 before = last.get(by, {})
                 found[by] = [before.get(step.number, 0) for step in steps]

@@ -93,7 +93,7 @@ class Page:
         # Directly behind a heading a paragraph needs no macro, and mandoc says so.
         kept = [
             line
-            for before, line in zip(["", *self._source], self._source, strict=False)
+            for before, line in zip(["", *self._source], self._source)
             if not (line == ".PP" and before.startswith((".SH", ".SS")))
         ]
         return "\n".join(kept) + "\n"

@@ -41,5 +41,5 @@ def match(worths: Sequence[Sequence[float]]) -> Mapping[int, int]:
     from scipy.optimize import linear_sum_assignment  # large, and seldom needed
 
     rows, columns = linear_sum_assignment(worths, maximize=True)
-    pairs = zip(map(int, rows), map(int, columns), strict=True)
+    pairs = zip(map(int, rows), map(int, columns))
     return {row: column for row, column in pairs if worths[row][column] > 0}

@@ -37,8 +37,8 @@ class Weights:
     slowdown: Sequence[float]
 
     def of(self, numbers: Sequence[float]) -> Speeds:
-        speed = sum(w * x for w, x in zip(self.speed, numbers, strict=True))
-        slower = sum(w * x for w, x in zip(self.slowdown, numbers, strict=True))
+        speed = sum(w * x for w, x in zip(self.speed, numbers))
+        slower = sum(w * x for w, x in zip(self.slowdown, numbers))
         return Speeds(min(1.0, max(SLOWEST, speed)), math.exp(min(5.0, max(0.0, slower))))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leased.usage.usage import KIB_MS, Usage
 
 
-@dataclass(slots=True)
+@dataclass
 class MemoryTime:
     """What has been added up since it was last taken into a usage.
 

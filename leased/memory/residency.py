@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from leased.memory.clock import Clock
 from leased.memory.memory_time import MemoryTime
@@ -572,7 +571,7 @@ class Residency:
 
 
 # A device, and what a tenant has there.
-Part: TypeAlias = tuple[Residency, Share]
+Part = tuple[Residency, Share]
 
 
 def handoff_ns(parts: Iterable[Part]) -> int:

@@ -11,7 +11,7 @@ from leased.memory.memory_time import MemoryTime
 Place = int
 
 
-@dataclass(slots=True)
+@dataclass
 class Share:
     """Amounts are bytes.
 

@@ -18,7 +18,7 @@ LANE_BYTES_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56
 REACHED = 0.87
 
 
-@dataclass(slots=True)
+@dataclass
 class Speed:
     """Bytes a second. seen: from how many measurements; said: by the site, so it stays."""
 

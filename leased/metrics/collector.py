@@ -62,7 +62,7 @@ def handoffs(devices: Iterable[Device]) -> Metric:
         if times is None:
             continue
         bounds = [*map(floatToGoString, times["bounds_s"]), "+Inf"]
-        buckets = list(zip(bounds, accumulate(times["counts"]), strict=True))
+        buckets = list(zip(bounds, accumulate(times["counts"])))
         place = [str(device["index"]), label(device["uuid"])]
         family.add_metric(place, buckets, times["sum_s"])
     return family

@@ -132,7 +132,7 @@ def _end(connection: Request) -> None:
 def remove_left_over(path: Path) -> None:
     """Remove a socket at which nobody listens any more. Refused: it is something else."""
     try:
-        mode = path.stat(follow_symlinks=False).st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     except OSError as fault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Optional
 
 from leased.core.tenant_events import Parked
 from leased.leasing.leases import Leases
@@ -16,7 +17,7 @@ log = logging.getLogger("gpu-leased")
 LOOK_S = 1.0
 SITE = "limits.park_after"  # the name by which status says who has parked the job
 
-Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
+Busy = Callable[[Collection[str]], Awaitable[Mapping[str, Optional[int]]]]
 Sign = tuple[object, ...]  # a value that changes when the job uses its GPU
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Optional
 
 from leased.connections.limits import Lines
 from leased.core import arbiter
@@ -25,7 +26,7 @@ log = logging.getLogger("gpu-leased")
 LOOK_S = 0.25
 QUIET_LOOKS = 2  # in succession: what NVML says may be of an earlier moment
 
-Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
+Busy = Callable[[Collection[str]], Awaitable[Mapping[str, Optional[int]]]]
 
 
 class SuspendedJobs:

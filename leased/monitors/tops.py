@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 from leased.leasing.tenant import Client
 from leased.monitors.looks import for_a_slice
 from leased.processes.identity import ProcessId
 
-TopOf = Callable[[int], ProcessId | None]
+TopOf = Callable[[int], Optional[ProcessId]]
 Halted = Callable[[ProcessId], bool]
 
 

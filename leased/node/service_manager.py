@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from systemd import daemon as sd
 
+from leased.base import inherited
+
 log = logging.getLogger("gpu-leased")
 
 
@@ -37,7 +39,7 @@ def has_watchdog() -> bool:
 def inherited_sockets() -> dict[str, list[socket.socket]]:
     """What systemd hands over, by name: the sockets of the .socket units, and kept connections."""
     given: dict[str, list[socket.socket]] = {}
-    for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
+    for fd, name in inherited.descriptors().items():
         try:
             given.setdefault(name, []).append(socket.socket(fileno=fd))
         except OSError as fault:  # not one of ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Union
 
 from leased.core.shares import MILLION, ROUNDED
 
@@ -117,4 +118,4 @@ class NoDevice:
     reason: str
 
 
-Answer = Placed | NewDevice | NoDevice
+Answer = Union[Placed, NewDevice, NoDevice]

@@ -61,7 +61,7 @@ def _beside_its_like(request: Request, devices: Sequence[Device]) -> Answer:
     """The device that has the affinity label. If several have it, as somebody was placed by other
     rules, the first that can take the tenant."""
     faults = [_fault(request, each) for each in devices]
-    for device, fault in zip(devices, faults, strict=True):
+    for device, fault in zip(devices, faults):
         if fault is None:
             return Placed(device)
     return NoDevice(

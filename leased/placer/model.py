@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from leased.matching.model import Model
 from leased.matching.profile import Kind, Profile
@@ -106,5 +106,5 @@ class View:
 
 
 # What a job asks of a GPU, from its options; None: they cannot be read, or ask for nothing.
-Understand = Callable[[str], Request | None]
+Understand = Callable[[str], Optional[Request]]
 Tickets = Mapping[str, Ticket]

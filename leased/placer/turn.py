@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Optional
 
 from leased.placer import marks
 from leased.placer.cluster import Cluster, Offer, Place
@@ -11,7 +12,7 @@ from leased.placer.model import NOW, Settings, Ticket, Tickets, Understand, Upda
 from leased.placer.reserving import KEPT, Reserved, delays
 from leased.slurm.queue_json import QueuedJob
 
-Change = tuple[Update, str, Ticket | None]  # the key and ticket to be remembered once it is made
+Change = tuple[Update, str, Optional[Ticket]]  # the key and ticket to be remembered once it is made
 
 
 @dataclass

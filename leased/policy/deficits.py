@@ -49,7 +49,7 @@ class Deficits:
 
     def by_device(self) -> dict[str, int]:
         """All that are known."""
-        return {**dict(zip(self.gang, self.of, strict=True)), **self.other}
+        return {**dict(zip(self.gang, self.of)), **self.other}
 
     def set(self, known: Mapping[str, int]) -> None:
         """Forget what the tenant has had: these are its deficits."""

@@ -129,7 +129,7 @@ class Account:
         have."""
         values = self.owed, self.over, self.level - level
         rounded = [round(value) for value in values]
-        return dict(zip(SAVED, rounded, strict=True)) if any(rounded) else {}
+        return dict(zip(SAVED, rounded)) if any(rounded) else {}
 
     def restore(self, values: Mapping[str, int], level: float) -> None:
         """Take over what saved() returned."""

@@ -188,7 +188,7 @@ def has_open(pid: int, prefix: str, proc: Path = PROC) -> bool | None:
     """Whether the process has a file open whose name begins so; None: it cannot be told."""
     try:
         with os.scandir(_of(pid, "fd", proc)) as files:
-            for _, file in zip(range(FILES_MOST), files, strict=False):
+            for _, file in zip(range(FILES_MOST), files):
                 with contextlib.suppress(OSError):  # closed meanwhile
                     if str(Path(file.path).readlink()).startswith(prefix):
                         return True

@@ -7,7 +7,6 @@ uids of a container's user namespace), and nobody but root can bring a process t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -125,11 +124,12 @@ class Stepds:
 
     def below_stepd(self, pid: int) -> ProcessId | None:
         """The child of a registered slurmstepd that is this process or above it, or None."""
-        chain = ancestors(pid, self.proc)
-        for child, parent in itertools.pairwise(chain):
-            known = self.by_pid.get(parent)
-            if known is not None and alive(known[0], self.proc):
+        child = None
+        for parent in ancestors(pid, self.proc):
+            known = self.by_pid.get(parent) if child is not None else None
+            if child is not None and known is not None and alive(known[0], self.proc):
                 return process_id(child, self.proc)
+            child = parent
         return None
 
     def look(self, pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Optional, Union
 
 from leased.processes.identity import ProcessId, Step
 
@@ -68,6 +69,6 @@ class End:
     process: Process
 
 
-Action = Found | End
+Action = Union[Found, End]
 # The process that has a pid now; None: it has ended, or is not the one that NVML shows.
-Who = Callable[[int], Process | None]
+Who = Callable[[int], Optional[Process]]

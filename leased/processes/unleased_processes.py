@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import TYPE_CHECKING
 
 from leased.api import answers
 from leased.processes.identity import Step
 from leased.processes.stray import Action, End, Found, Policy, Process, Who
 from leased.processes.stray_counts import StrayCounts, answerable_job
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 CONFIRM_POLLS = 4
 CONFIRM_NS = 2_000_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from leased.core.actions import Action
@@ -119,13 +118,13 @@ def _object_of(cls: Any) -> Reader:
 def reader_of(hint: Any) -> Reader:
     """What reads a value of this type. TypeError: no record can hold one."""
     origin, parts = get_origin(hint), get_args(hint)
-    if hint in (int, float, str, bool, NoneType):
+    if hint in (int, float, str, bool, type(None)):
         return _of_type(hint)
     if is_dataclass(hint):
         return _object_of(hint)
     if origin is list and parts == (Any,):
         return _of_type(list)
-    if origin in (Union, UnionType):
+    if origin is Union:
         return _either([reader_of(part) for part in parts])
     if origin is tuple and len(parts) == 2 and parts[1] is ...:
         return _tuple_of(reader_of(parts[0]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from leased import policy
 from leased.core.actions import Action
@@ -71,7 +71,7 @@ class Header:
     release: str
     written: float
     start: Start
-    state: list[Any] | None = None
+    state: Optional[list[Any]] = None
 
     def arbiter(self) -> Arbiter:
         """Damaged: no arbiter of this release can be in that state."""
@@ -83,7 +83,7 @@ class Outcome:
     """What an event led to: actions, or a fault of the arbiter's."""
 
     actions: tuple[Action, ...] = ()
-    fault: str | None = None
+    fault: Optional[str] = None
 
     def to_json(self) -> dict[str, Any]:
         if self.fault is not None:

@@ -111,7 +111,7 @@ def _by_name(name: str) -> type:
 
 def _fields(found: object) -> Iterator[tuple[str, Any]]:
     """The fields of an object by name, in slots and otherwise."""
-    state = found.__getstate__()
+    state = found.__reduce_ex__(2)[2]
     for part in state if isinstance(state, tuple) else (state,):
         yield from (part or {}).items()
 
@@ -124,7 +124,7 @@ class _Making:
         self.made = [self._empty(node) for node in nodes]
 
     def all(self) -> list[Any]:
-        for node, made in zip(self.nodes, self.made, strict=True):
+        for node, made in zip(self.nodes, self.made):
             self._fill(node, made)
         return self.made
 

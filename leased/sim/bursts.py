@@ -27,15 +27,13 @@ def of_all(history: History) -> list[tuple[tuple[int, int], ...]]:
     bodies = [_bodies(run) for run in history.runs]
     held = {
         uuid: sorted(
-            body for run, own in zip(history.runs, bodies, strict=True) if uuid in run.gang
+            body for run, own in zip(history.runs, bodies) if uuid in run.gang
             for body in own
         )
         for uuid in history.devices
     }  # fmt: skip
     looks = {uuid: Looks(history.work.get(uuid, ()), intervals) for uuid, intervals in held.items()}
-    return [
-        _bursts(run, own, looks[run.gang[0]]) for run, own in zip(history.runs, bodies, strict=True)
-    ]
+    return [_bursts(run, own, looks[run.gang[0]]) for run, own in zip(history.runs, bodies)]
 
 
 def _bodies(run: Run) -> list[Interval]:
@@ -137,7 +135,7 @@ class Strip:
 
 def _bursts(run: Run, bodies: Sequence[Interval], looks: Looks) -> tuple[tuple[int, int], ...]:
     strip, at = Strip(), run.opened
-    for hold, (begin, end) in zip(run.holds, bodies, strict=True):
+    for hold, (begin, end) in zip(run.holds, bodies):
         asked = run.asked(hold)
         if asked - at > AT_ONCE:
             strip.pause(rounded(asked - at))

@@ -191,7 +191,7 @@ class Reader:
                 self._look(job, now)
         for action in step.outcome.actions:
             run = self.open.get(action.tenant)
-            if run is not None and run.holds and isinstance(action, Grant | Contend):
+            if run is not None and run.holds and isinstance(action, (Grant, Contend)):
                 run.holds[-1].told(action.idle_ns, now)
             if isinstance(action, Forfeit):
                 self.history.not_simulated["a job lost its GPU as it did not release it"] += 1

@@ -93,7 +93,7 @@ class SimulatedNode:
             client.contended(action.epoch, action.idle_ns)
         elif isinstance(action, Revoke):
             client.revoked(action.epoch)
-        elif isinstance(action, Evict | Preload) and client.swaps:
+        elif isinstance(action, (Evict, Preload)) and client.swaps:
             gpu = int(action.device.removeprefix("GPU-"))
             order = client.evict if isinstance(action, Evict) else client.preload
             order(gpu, action.bytes)

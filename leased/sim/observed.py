@@ -34,9 +34,7 @@ def of(history: History) -> Observed:
     """Refused: no job of the record has used a GPU."""
     found = bursts.of_all(history)
     used = [
-        (run, pairs)
-        for run, pairs in zip(history.runs, found, strict=True)
-        if any(work for work, _ in pairs)
+        (run, pairs) for run, pairs in zip(history.runs, found) if any(work for work, _ in pairs)
     ]
     if not used:
         raise Refused(
@@ -48,7 +46,7 @@ def of(history: History) -> Observed:
     names = _names([run.name for run, _ in used])
     jobs = [
         _job(history, run, pairs, name, bursts.rounded(run.opened - begin))
-        for (run, pairs), name in zip(used, names, strict=True)
+        for (run, pairs), name in zip(used, names)
     ]
     notes = list(_notes(history, [run for run, _ in used]))
     gpu = _gpu(history, jobs, notes)

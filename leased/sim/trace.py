@@ -157,7 +157,7 @@ def cycles(
         return ((gpu, cpu),) * number
     drawn = random.Random(f"gpu-lease {seed}")
     on, off = ([drawn.uniform(1 - jitter, 1 + jitter) for _ in range(number)] for _ in range(2))
-    return tuple(zip(_scaled(on, gpu * number), _scaled(off, cpu * number), strict=True))
+    return tuple(zip(_scaled(on, gpu * number), _scaled(off, cpu * number)))
 
 
 def _scaled(weights: list[float], whole: int) -> list[int]:

@@ -33,7 +33,7 @@ def refused(value: object, where: str, what: str, write: str) -> Refused:
 
 def _amount(value: Any, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and its unit; None: it is neither."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value) if abs(value) < 1e30 else None
     found = AMOUNT.fullmatch(value) if isinstance(value, str) else None
     if found is None or found[2] not in units:

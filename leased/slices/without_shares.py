@@ -89,4 +89,4 @@ class WithoutShares:
 def _least(used: list[float], own: list[float]) -> float:
     """What the job had that had least, of its part of what all had."""
     total = sum(used)
-    return min(had / (part * total) for had, part in zip(used, own, strict=True)) if total else 0.0
+    return min(had / (part * total) for had, part in zip(used, own)) if total else 0.0

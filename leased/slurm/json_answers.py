@@ -174,7 +174,7 @@ def number_of(value: Any) -> int:
     """A number as any release of Slurm writes it; 0: it is not set."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
 
 
 def words_of(value: Any) -> list[str]:

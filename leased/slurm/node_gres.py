@@ -209,7 +209,7 @@ def _with_detected(
     """The GPUs of the files, each as it was detected; those that were not need a file."""
     kinds = _types_of_detected(wanted, detected)
     free = sorted(
-        (SlurmGpu(gpu.file, kind, True) for gpu, kind in zip(detected, kinds, strict=True)),
+        (SlurmGpu(gpu.file, kind, True) for gpu, kind in zip(detected, kinds)),
         key=_natural,
     )
     found: list[SlurmGpu] = []
@@ -255,7 +255,7 @@ def _with_shards(gpus: list[SlurmGpu], lines: list[GresLine]) -> list[SlurmGpu]:
         raise _Stops("there are shards, and no GPU has a device file")
     if anywhere:
         each = gres_text.divided(anywhere[0].count, len(gpus))
-        return [replace(gpu, shards=n) for gpu, n in zip(gpus, each, strict=True)]
+        return [replace(gpu, shards=n) for gpu, n in zip(gpus, each)]
     shards: dict[str, int] = {}
     for line in lines:
         for file in line.files:

@@ -109,7 +109,7 @@ def gpus_of(gres: str, used: str = "") -> tuple[tuple[str, int], ...]:
     if not sum(shards.values()):
         return tuple((kind, UNKNOWN) for kind in types)
     each = _told(types, used) or _divided(types, shards)
-    return tuple(zip(types, each, strict=True))
+    return tuple(zip(types, each))
 
 
 def _told(types: list[str], used: str) -> list[int]:
@@ -128,6 +128,6 @@ def _divided(types: list[str], shards: Mapping[str, int]) -> list[int]:
     each = [0] * len(types)
     for kind, number in shards.items():
         places = [n for n, one in enumerate(types) if not kind or one == kind]
-        for n, part in zip(places, gres_text.divided(number, len(places)), strict=True):
+        for n, part in zip(places, gres_text.divided(number, len(places))):
             each[n] += part
     return each

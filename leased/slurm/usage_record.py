@@ -220,6 +220,7 @@ def _figures(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _amount(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e21:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e21:
         raise ValueError(f"{shown(value)} is not an amount")
-    return value
+    amount: float = value
+    return amount

@@ -27,7 +27,7 @@ def whole(row: Row, name: str, low: int, high: int) -> int:
 def seconds(row: Row, name: str) -> float:
     """A time in seconds since the epoch."""
     value = row[name]
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{name} is {shown(value)}, not a time")
     if not 0 <= value <= LATEST_S:
         raise ValueError(f"{name} is {shown(value)}, not a time in seconds since 1970")

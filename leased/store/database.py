@@ -22,13 +22,14 @@ from pathlib import Path
 
 from leased.base.errors import Refused
 from leased.store import owners
+from leased.store.codes import CORRUPT, NOTADB, READONLY, code_of, with_code
 from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, TABLES, VERSION
 from leased.store.syncer import LOG_MOST
 
 log = logging.getLogger("gpu-leased")
 
 LACKING = re.compile("no such (table|column)|has no column")  # somebody changed the schema
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+DAMAGE = (CORRUPT, NOTADB)
 # Somebody else's lock (an administrator's sqlite3) must not hold up the leases.
 LOCKED_S = 0.05
 
@@ -49,15 +50,13 @@ class _Unreadable(sqlite3.OperationalError):
 
 def is_damage(fault: Exception) -> bool:
     """The file itself is at fault, and not its disk or the right to write there."""
-    code = getattr(fault, "sqlite_errorcode", 0) or 0
     lacking = isinstance(fault, sqlite3.OperationalError) and LACKING.search(str(fault))
-    return isinstance(fault, Foreign) or bool(lacking) or code & 0xFF in DAMAGE
+    return isinstance(fault, Foreign) or bool(lacking) or code_of(fault) in DAMAGE
 
 
 def is_read_only(fault: Exception) -> bool:
     """SQLite could open the file only for reading."""
-    code = getattr(fault, "sqlite_errorcode", 0) or 0
-    return code & 0xFF == sqlite3.SQLITE_READONLY
+    return code_of(fault) == READONLY
 
 
 def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
@@ -203,9 +202,9 @@ def _check_pages(db: sqlite3.Connection, path: Path) -> None:
         raise _Unreadable(str(fault)) from None
     found = _pages(db)
     if code := PAGE_FAULT.search(found):
-        raise _with_code(_Unreadable(found), int(code[1]))
+        raise with_code(_Unreadable(found), int(code[1]))
     if found != "ok":
-        raise _with_code(sqlite3.DatabaseError(f"damaged: {found}"), sqlite3.SQLITE_CORRUPT)
+        raise with_code(sqlite3.DatabaseError(f"damaged: {found}"), CORRUPT)
 
 
 def _pages(db: sqlite3.Connection) -> str:
@@ -218,8 +217,3 @@ def _read_through(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
         while file.read(1 << 20):
             pass
-
-
-def _with_code(fault: sqlite3.DatabaseError, code: int) -> sqlite3.DatabaseError:
-    fault.sqlite_errorcode = code
-    return fault

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from leased.store import database
+from leased.store.codes import FULL, code_of
 from leased.store.open_file import OpenFile
 from leased.store.syncer import Syncer
 
@@ -89,5 +90,4 @@ class Disk:
 
 
 def _is_full(fault: Exception) -> bool:
-    code = getattr(fault, "sqlite_errorcode", 0) or 0
-    return code & 0xFF == sqlite3.SQLITE_FULL or getattr(fault, "errno", 0) == errno.ENOSPC
+    return code_of(fault) == FULL or getattr(fault, "errno", 0) == errno.ENOSPC

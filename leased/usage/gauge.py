@@ -17,7 +17,7 @@ class WorkPart:
     weight: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Held:
     """lease_ns: divided among those who held at once. clock_ns: not divided. beside_ns: of that,
     what it held while somebody else held it too."""

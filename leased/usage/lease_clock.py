@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 
-@dataclass(slots=True)
+@dataclass
 class LeaseClock:
     """Sums of ns until `at`; who wants to know what somebody had keeps what it showed before.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass
 class Meter:
     """Lease time of one device: what each of its holders has had since it started, in ns."""
 

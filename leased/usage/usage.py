@@ -62,7 +62,7 @@ def figure(
     return field(default=0, metadata=told)
 
 
-@dataclass(slots=True)
+@dataclass
 class Usage:
     """The usage of one device by one tenant."""
 
@@ -133,7 +133,7 @@ class Usage:
 
     def amounts(self) -> dict[str, int]:
         """By name, all figures."""
-        return dict(zip(NAMES, _AMOUNTS(self), strict=True))
+        return dict(zip(NAMES, _AMOUNTS(self)))
 
     def copy(self) -> Usage:
         return Usage(*_AMOUNTS(self))

@@ -32,7 +32,7 @@ class Gang:
 
 def _fill(message: Any, amounts: Mapping[str, DeviceBytes]) -> None:
     message.n_devices = len(amounts)
-    for entry, (uuid, amount) in zip(message.devices, amounts.items(), strict=False):
+    for entry, (uuid, amount) in zip(message.devices, amounts.items()):
         ffi.buffer(entry.uuid)[:] = uuid_bytes(uuid)
         entry.bytes, entry.fixed, entry.resident = amount
 

@@ -16,6 +16,7 @@ from leased.across.member import Member
 from leased.across.messages import State
 from tests.across.search import explore, wander
 from tests.across.world import Budget, Fault, World
+from tests.support.together import zip_strict
 
 PAIR = {"j1": ("a", "b"), "j2": ("b", "a")}
 ONE = {"j1": ("a", "b")}
@@ -48,7 +49,7 @@ def test_larger_clusters_in_which_much_goes_wrong(data: st.DataObject) -> None:
     of_one = st.permutations(nodes).flatmap(
         lambda order: st.integers(2, 4).map(lambda n: tuple(order[:n]))
     )
-    jobs = dict(zip(("j1", "j2", "j3"), data.draw(st.tuples(of_one, of_one, of_one)), strict=True))
+    jobs = dict(zip_strict(("j1", "j2", "j3"), data.draw(st.tuples(of_one, of_one, of_one))))
     chosen = iter(data.draw(st.lists(st.integers(0, 999), min_size=120, max_size=120)))
     wander(jobs, MUCH, lambda n: next(chosen) % n, 120)
 

@@ -160,29 +160,30 @@ class World:
 
     def do(self, node: str, action: Action) -> Event | None:
         """An action of a daemon is carried out."""
-        match action:
-            case Send(to, message):
-                self.flying = (*self.flying, (node, to, message))
-            case Line(job):
-                return Ready(job, True)  # every job's turn has come
-            case Hold(job):
-                self.keeps |= {(node, job)}
-                self.answer(node, Held(job))
-            case Run(job):
-                self.runs[node, job] = Running(self.member(node, job).epoch)
-                if all((n, job) in self.runs for n in self.jobs[job]):
-                    self.ran |= {job}
-            case Stop(job):
-                by = self.t + self.bounds.drain_ns
-                if (node, job) in self.runs:
-                    self.runs[node, job] = self.runs[node, job]._replace(stop_by=by)
-                self.answer(node, Stopped(job))
-            case Free(job):
-                self.keeps -= {(node, job)}
-            case Keep(job, nodes, gpus):
-                self.note(node, {**self.noted[node], job: (nodes, gpus)})
-            case Forget(job):
-                self.note(node, {j: of for j, of in self.noted[node].items() if j != job})
+        if isinstance(action, Send):
+            self.flying = (*self.flying, (node, action.node, action.message))
+            return None
+        job = action.job
+        if isinstance(action, Line):
+            return Ready(job, True)  # every job's turn has come
+        if isinstance(action, Hold):
+            self.keeps |= {(node, job)}
+            self.answer(node, Held(job))
+        elif isinstance(action, Run):
+            self.runs[node, job] = Running(self.member(node, job).epoch)
+            if all((n, job) in self.runs for n in self.jobs[job]):
+                self.ran |= {job}
+        elif isinstance(action, Stop):
+            by = self.t + self.bounds.drain_ns
+            if (node, job) in self.runs:
+                self.runs[node, job] = self.runs[node, job]._replace(stop_by=by)
+            self.answer(node, Stopped(job))
+        elif isinstance(action, Free):
+            self.keeps -= {(node, job)}
+        elif isinstance(action, Keep):
+            self.note(node, {**self.noted[node], job: (action.nodes, action.gpus)})
+        elif isinstance(action, Forget):
+            self.note(node, {j: of for j, of in self.noted[node].items() if j != job})
         return None
 
     def note(self, node: str, noted: dict[str, tuple[tuple[str, ...], int]]) -> None:

@@ -15,6 +15,7 @@ from leased.slices import controller
 from leased.wire import header
 from tests.cli.fake_status import status
 from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, refusal
+from tests.support.together import zip_strict
 
 NONE, CONTROLLED, REFUSED = range(3)
 
@@ -124,7 +125,7 @@ def test_what_was_chosen_is_said_with_its_reason() -> None:
     others: list[dict[str, float]] = [{"slice_s": 5e-5}, {"slice_s": 0.02, "duty": 0.25}]
     answer["tenants"][4]["job"] = "99_4"
     chosen = [{}, *others, {"duty": 0.3}, others[0]]
-    for tenant, other in zip(answer["tenants"], chosen, strict=True):
+    for tenant, other in zip_strict(answer["tenants"], chosen):
         tenant["slices"] = {"GPU-1": cast("Slices", made | other)}
     why = "of GPU 1: it is alone on the GPU"
     assert show_channels.lines(answer) == [

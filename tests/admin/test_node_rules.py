@@ -29,7 +29,7 @@ LIMITS = st.builds(
 DEFAULTS = st.sampled_from(
     ["", "request:0.2", "affinity:a,anti-affinity:b-c.d", "exclusion:x,tq:500ms,lock:on,mem:20GiB"]
 ).map(lambda text: options.parse(text).over(options.PLAIN))
-COMMENTS = st.text().filter(lambda text: "[gpu-leased " not in text)
+COMMENTS: st.SearchStrategy[str] = st.text().filter(lambda text: "[gpu-leased " not in text)
 
 
 @given(st.builds(NodeRules, LIMITS, DEFAULTS), COMMENTS, st.integers(-DAY, DAY))

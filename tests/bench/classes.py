@@ -52,6 +52,7 @@ from tests.bench.slices import (
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
 from tests.emugpu.server import ROOT
 from tests.slurm.processes import wait_until
+from tests.support.together import zip_strict
 
 ALLOWED = '[classes]\nmay_online = ["all"]\n'
 ONLINE, OFFLINE = Job(options="class:online"), Job(options="class:offline")
@@ -158,7 +159,7 @@ def memory_back(site: Site) -> dict[str, Any]:
         wait_until("the offline job to have the device", lambda: holds(site, offline_job))
         out, into = moved(site.gpu)
         took.append(sweep(online) - resident)
-        bytes_out, bytes_in = (b - a for a, b in zip((out, into), moved(site.gpu), strict=True))
+        bytes_out, bytes_in = (b - a for a, b in zip_strict((out, into), moved(site.gpu)))
         links.append(max(bytes_out, bytes_in) / link_bytes_s())
     go_on(offline)
     wrong = finish(offline).split()[-1]

@@ -47,6 +47,7 @@ from leased.api.client import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.support.together import zip_strict
 
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = ROOT / "build" / "meson" / "tests" / "bench" / "daemon_load"
@@ -178,7 +179,7 @@ class Bench:
 
     def measure_grants(self) -> dict[str, Any]:
         self.load.tell(f"hold {EACH} {DEVICES - 1}")
-        grants, echoes = zip(*self.load.tell(f"measure {SAMPLES}"), strict=True)
+        grants, echoes = zip_strict(*self.load.tell(f"measure {SAMPLES}"))
         grant, echo = percentiles(grants), percentiles(echoes)
         ratio = round(grant["p50"] / echo["p50"], 1)
         return {"grant_us": grant, "echo_us": echo, "grant_over_echo": ratio}

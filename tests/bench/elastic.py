@@ -40,6 +40,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.gpu.jobs import Job, Sharing, python, stopping
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP
+from tests.support.together import zip_strict
 
 KERNEL_NS, AHEAD = 4_000_000, 5
 WINDOW_S, SETTLE_S = 10.0, 18.0
@@ -216,7 +217,7 @@ def three_jobs(made: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         looks = made.watch(SETTLE_S + PHASE_S)
         phases.append(judged(looks, wants))
         print(f"{', '.join(wants)}: {phases[-1]}", flush=True)
-        for begin, end in zip(looks, looks[2:], strict=False):
+        for begin, end in zip(looks, looks[2:]):
             middle = round((begin.at + end.at) / 2 - began, 2)
             had = got(begin, end)
             drawn.append({"at": middle, "got": {name: round(had[name], 4) for name in wants}})
@@ -230,7 +231,7 @@ def three_jobs(made: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def throughput(made: Node, options: Sequence[str]) -> float:
     """What jobs with these options get done together, as a part of what the program alone does."""
     names = [str(number) for number, _ in enumerate(options)]
-    for name, text in zip(names, options, strict=True):
+    for name, text in zip_strict(names, options):
         made.start(name, text)
     for name in names:
         made.jobs[name].go()

@@ -31,6 +31,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import line, tell
+from tests.support.together import zip_strict
 
 RUNS = 3
 HANDOFFS = 5
@@ -84,7 +85,7 @@ def run(work: Path) -> dict[str, float]:
     found: dict[str, float] = {"bytes": SIZE}
     for name, ahead in (("needed", "0%"), ("ahead", "100%")):
         pairs = [one(work / f"{name}{n}", ahead) for n in range(RUNS)]
-        first, later = (statistics.median(times) for times in zip(*pairs, strict=True))
+        first, later = (statistics.median(times) for times in zip_strict(*pairs))
         found |= {
             f"first_s_{name}": round(first, 4),
             f"later_s_{name}": round(later, 4),

@@ -12,7 +12,6 @@ memory, while another process' make room: by faults and by prefetch.
 from __future__ import annotations
 
 import configparser
-import itertools
 import json
 import os
 import statistics
@@ -25,6 +24,7 @@ from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, tell
+from tests.support.together import pairwise, zip_strict
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "emu-h200-small"
@@ -95,7 +95,7 @@ def python(code: str, env: dict[str, str], *before: str) -> subprocess.Popen[str
 def gaps(gpu: EmulatedGpu) -> list[float]:
     """Seconds from the last work of one process to the first of the next, for each change."""
     slices = sorted((start, end, pid) for _, pid, start, end in gpu.trace())
-    return [(b[0] - a[1]) / 1e9 for a, b in itertools.pairwise(slices) if a[2] != b[2]]
+    return [(b[0] - a[1]) / 1e9 for a, b in pairwise(slices) if a[2] != b[2]]
 
 
 def moved(gpu: EmulatedGpu) -> tuple[int, int]:
@@ -126,7 +126,7 @@ def swap(work: Path) -> tuple[float, float, float]:
         for job in jobs:
             tell(job)
             job.wait()
-    out, into = ((b - a) / len(found) for a, b in zip(before, after, strict=True))
+    out, into = ((b - a) / len(found) for a, b in zip_strict(before, after))
     return statistics.median(found), out, into
 
 
@@ -139,7 +139,7 @@ def managed(work: Path) -> dict[str, float]:
         found: dict[str, list[float]] = {"fault": [], "prefetch": []}
         for _ in range(4):
             # By turns: what one brings in pushes the other out.
-            for process, (how, times) in zip(pair, found.items(), strict=True):
+            for process, (how, times) in zip_strict(pair, found.items()):
                 assert process.stdin is not None
                 process.stdin.write(how + "\n")
                 process.stdin.flush()

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 
 from tests.bench import ROOT
+from tests.support.together import zip_strict
 
 PANELS = (
     ("fig8a", "rate", "jobs submitted a minute", ("exclusive", "kubeshare")),
@@ -30,7 +31,7 @@ def draw(report: dict[str, Any]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(PANELS), figsize=(9, 3), sharey=True)
-    for axis, (name, key, label, systems) in zip(axes, PANELS, strict=True):
+    for axis, (name, key, label, systems) in zip_strict(axes, PANELS):
         rows = report[name]
         for system in systems:
             done = [row[system]["jobs_per_minute"] for row in rows]

@@ -27,6 +27,7 @@ from tests.bench import write
 from tests.core.draws import random_scenario
 from tests.core.silent import Silent
 from tests.core.world import World
+from tests.support.together import zip_strict
 
 SEEDS = range(10)
 JOBS = (64, 256, 1000)
@@ -50,7 +51,7 @@ def runs() -> list[tuple[Arbiter, Taken]]:
             taken[-1].append((now, event, actions))
 
         World(random_scenario(seed), began=began, handled=handled, judge=Silent).run()
-        found += [(start.arbiter(), of) for start, of in zip(starts, taken, strict=True)]
+        found += [(start.arbiter(), of) for start, of in zip_strict(starts, taken)]
     return found
 
 

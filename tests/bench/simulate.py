@@ -38,6 +38,7 @@ from leased.sim.jobs import GIB, Gpu, Job, S, Setting, Trace
 from leased.sim.run import run
 from leased.sim.trace import cycles
 from tests.bench import write
+from tests.support.together import zip_strict
 
 CYCLE_S, JITTER, GIB_S = 30.0, 0.05, 10.0
 MEMORY = {"light": 7.2e9, "heavy": 15.3e9}
@@ -129,7 +130,7 @@ class Model:
                 "fitted": (row, column) in FITTED,
             }
             for row, cells in PAPER.items()
-            for column, paper_s in zip(COLUMNS, cells, strict=True)
+            for column, paper_s in zip_strict(COLUMNS, cells)
         ]
 
 

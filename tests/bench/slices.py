@@ -38,6 +38,7 @@ from tests.bench.handoff import gaps, moved
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
 from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.support.together import zip_strict
 
 SLOW, ORDINARY = "emu-h200-slow", "emu-h200-small"
 CARD_SLICE_US = 2048  # what time_slice_us of a model stands for
@@ -194,7 +195,7 @@ def saturated(site: Site, jobs: Sequence[Job]) -> list[float]:
     took, after = time.monotonic_ns() - start, busy()
     for process in processes:
         end(process)
-    return [(b - a) / took for a, b in zip(before, after, strict=True)]
+    return [(b - a) / took for a, b in zip_strict(before, after)]
 
 
 def handoff_ms(site: Site) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leased.chains.search import WHOLE, Division, Found, search
+from tests.support.together import zip_strict
 
 Throughput = Callable[[Division], float]
 
@@ -28,7 +29,7 @@ class Chain:
         given = sum(division) / WHOLE
         speeds = [
             rate * min(1.0, part / max(1.0, given) / enough)
-            for rate, enough, part in zip(self.rates, self.enough, division, strict=True)
+            for rate, enough, part in zip_strict(self.rates, self.enough, division)
         ]
         return min(speeds) / (1 + self.crowd * max(0.0, given - 1))
 

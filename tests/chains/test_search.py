@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from leased.chains.search import MOST_COMPONENTS, PARTS, bound, plain
 from tests.chains.model import Chain, tried
 from tests.chains.scheduled import Scheduled
+from tests.support.together import zip_strict
 
 
 @st.composite
 def chains(draw: st.DrawFn, most: int = MOST_COMPONENTS, crowd: float = 0.1) -> Chain:
     each = draw(st.lists(st.tuples(st.floats(1, 10), st.floats(5, 100)), min_size=2, max_size=most))
-    rates, enough = zip(*each, strict=True)
+    rates, enough = zip_strict(*each)
     return Chain(rates, enough, draw(st.floats(0, crowd)))
 
 

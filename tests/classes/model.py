@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from leased.classes.feedback import Feedback
 from leased.classes.pulse import Work
+from tests.support.together import pairwise
 
 LOOK_NS = 500_000_000
 BURST_NS = 3_100_000

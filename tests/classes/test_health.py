@@ -132,14 +132,14 @@ def test_it_goes_only_ways_that_there_are(seen: list[tuple[Signs, int]]) -> None
         assert (device.health.state is State.DISABLED) == (signs.fault is not None) or (
             before is State.DISABLED
         )
-    for before, after in zip(device.states, device.states[1:], strict=False):
+    for before, after in zip(device.states, device.states[1:]):
         assert after in {before, State.DISABLED} | NEXT[before]
     entries = sum(
         after is State.OVERLIMIT and before is not State.OVERLIMIT
-        for before, after in zip(device.states, device.states[1:], strict=False)
+        for before, after in zip(device.states, device.states[1:])
     )
     assert len(device.evicted) == entries
-    gaps = [b - a for a, b in zip(device.evicted, device.evicted[1:], strict=False)]
+    gaps = [b - a for a, b in zip(device.evicted, device.evicted[1:])]
     assert all(gap >= health.FIRST_S * 1e9 for gap in gaps)
 
 

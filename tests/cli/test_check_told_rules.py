@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Union
 
 import pytest
 
@@ -27,7 +28,7 @@ def told(age: int = 0, site: str = "rack 7") -> str:
     return written(site, rules, int(time.time()) - age)
 
 
-Look = Callable[[str | OSError], Finding]
+Look = Callable[[Union[str, OSError]], Finding]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from leased.chains.optimiser import KEEPS, WAITS
 from leased.cli import ctl, plot_chain, show_chains
 from tests.cli.fake_status import status
 from tests.conftest import ROOT
+from tests.support.together import zip_strict
 
 RECORD = str(ROOT / "tests" / "sim" / "data" / "turns-2s.record")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -71,7 +72,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
     )
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    return {name: Drawn(place / name, answer) for name, answer in zip(words, answers, strict=True)}
+    return {name: Drawn(place / name, answer) for name, answer in zip_strict(words, answers)}
 
 
 def test_the_picture_has_lanes_handoffs_and_memory(drawn: dict[str, Drawn]) -> None:

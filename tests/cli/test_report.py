@@ -20,6 +20,7 @@ from leased.slurm.sacct import Asked, Row
 from leased.slurm.step_record import StepRun
 from leased.slurm.usage_record import Run
 from tests.support import fake_sacct
+from tests.support.together import zip_strict
 
 HOUR = 3600.0
 
@@ -99,7 +100,7 @@ def test_moved_bytes_are_added_up_in_and_out(by: str) -> None:
     made = make([*ROWS, moved(row(9, 6, 7), 2, 5)], by, Asked())
     names = ("moved_bytes", "moved_in_bytes", "moved_out_bytes")
     shown = [tuple(group.as_dict()[name] for name in names) for group in made.groups]
-    assert tuple(map(sum, zip(*shown, strict=True))) == (11 << 30, 5 << 30, 6 << 30)
+    assert tuple(map(sum, zip_strict(*shown))) == (11 << 30, 5 << 30, 6 << 30)
     first = next(csv.DictReader(io.StringIO(as_csv(make(ROWS[:1], by, Asked())))))
     assert [float(first[name]) / 2**30 for name in names] == [4, 3, 1]
 

@@ -92,7 +92,7 @@ def odd(jobs: int = 8, gpus: int = 4) -> Status:
     """GPUs that are drained, about to be, and faulty; jobs of long numbers, one suspended, one on
     all GPUs."""
     answer = status(jobs, gpus)
-    for device, mode in zip(answer["devices"], ("drained", "draining", "faulty"), strict=False):
+    for device, mode in zip(answer["devices"], ("drained", "draining", "faulty")):
         device["mode"], device["why"] = mode, "by root: " + "why " * 50
     answer["devices"][-1]["name"] = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
     answer["devices"][-1]["usable_bytes"] = 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.cli import ctl, usage_trace
 from leased.sim import trace_text
@@ -43,7 +43,9 @@ def test_sums_are_cut_into_bursts() -> None:
 
 def test_the_trace_is_printed_and_read_again() -> None:
     found = usage_trace.of([row(1), row(2, handoffs=0, lease_s=33.3333)], 16 * GIB)
-    assert trace_of(tomllib.loads(trace_text.text(found.trace, found.notes))) == found.trace
+    assert (
+        trace_of(toml_file.parse(trace_text.text(found.trace, found.notes).encode())) == found.trace
+    )
 
 
 def test_it_can_be_simulated() -> None:

@@ -15,6 +15,7 @@ from tests.cluster.machine import GPUS, PROGRAM, USER, Machine
 from tests.slurm.cluster import FINISHED
 from tests.slurm.conf import SCHEDULING, cgroup_conf
 from tests.slurm.processes import wait_until
+from tests.support.together import zip_strict
 
 SHARDS = 4  # of each GPU
 GANGS_FROM = (23, 11)
@@ -189,7 +190,7 @@ class Site:
         before = [self.step(job) for job in jobs]
 
         def on() -> bool:
-            return all(self.step(job) > then for job, then in zip(jobs, before, strict=True))
+            return all(self.step(job) > then for job, then in zip_strict(jobs, before))
 
         wait_until(f"jobs {jobs} to get on", on, timeout=JOB_S)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import fields
 
 import pytest
 
+from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import config, documents, keys, options
 from leased.config.key import Key
@@ -70,7 +70,7 @@ def test_files_made_from_the_table_are_up_to_date(name: str) -> None:
 
 
 def test_the_example_has_every_key_with_its_default() -> None:
-    said = tomllib.loads(documents.example())
+    said = toml_file.parse(documents.example().encode())
     assert list(said) == list(keys.SECTIONS)
     for key in KEYS:
         assert said[key.section][key.name] == key.default
@@ -79,10 +79,10 @@ def test_the_example_has_every_key_with_its_default() -> None:
 
 def test_the_installed_file_has_every_key_as_a_comment() -> None:
     text = documents.commented()
-    assert config.from_dict(tomllib.loads(text)) == config.Config()
-    assert all(table == {} for table in tomllib.loads(text).values())
-    said = tomllib.loads(re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE))
-    assert said == tomllib.loads(documents.example())
+    assert config.from_dict(toml_file.parse(text.encode())) == config.Config()
+    assert all(table == {} for table in toml_file.parse(text.encode()).values())
+    said = toml_file.parse(re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE).encode())
+    assert said == toml_file.parse(documents.example().encode())
 
 
 def test_the_plugin_s_example_line_has_the_default_limits() -> None:

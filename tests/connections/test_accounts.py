@@ -23,6 +23,7 @@ from leased.processes.identity import Peer
 from leased.wire import header
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
 from tests.support.given import given
+from tests.support.together import zip_strict
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 GB = 1 << 30
@@ -164,7 +165,7 @@ def test_a_flood_takes_one_share_however_many_connections_it_has(
     before = [sock.told for sock in flood]
     spent = door.loop.run(5)
     assert 0.8 * share_of(5) < spent < 1.1 * share_of(5)
-    served = [sock.told - told for sock, told in zip(flood, before, strict=True)]
+    served = [sock.told - told for sock, told in zip_strict(flood, before)]
     assert sum(served) * MESSAGE > 0.7 * spent, "it is spent on what was sent"
     assert max(served) - min(served) <= 1, "each has its turn"
 

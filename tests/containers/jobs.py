@@ -4,7 +4,6 @@ detaches from its parents is found by its cgroup alone."""
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import private
 from tests.slurm.leased import Leased
 from tests.support.in_cgroup import start_in
+from tests.support.together import pairwise
 
 Process = subprocess.Popen[str]
 
@@ -101,7 +101,7 @@ def output(process: Process) -> str:
 def took_turns(gpu: EmulatedGpu, made: Jobs, *numbers: int) -> None:
     """AssertionError: these two jobs did not have the GPU by turns."""
     slices = [pid for _, pid, _, _ in gpu.trace()]
-    turns = sum(a != b for a, b in itertools.pairwise(slices))
+    turns = sum(a != b for a, b in pairwise(slices))
     handoffs = sum(made.usage(job)["handoffs"] for job in numbers)
     assert turns >= 2, "both had the GPU by turns"
     # By the driver's own time slices there would be a change every millisecond.

@@ -4,7 +4,7 @@ its messages take time, it freezes, hangs, and ends at any moment."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from leased.sim.lease import RESTORING, SHUT, Lease
 from tests.core.scenario import Job
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MS = 1_000_000
 MOVE_MS = 100  # memory moves in pieces that take so long
 
-Memory = dict[int, tuple[int, int, int | None]]  # by device: size, fixed, resident
+Memory = dict[int, tuple[int, int, Optional[int]]]  # by device: size, fixed, resident
 
 
 class Client(Lease):

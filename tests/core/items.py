@@ -20,10 +20,10 @@ def items(root: object) -> int:
         if isinstance(at, dict):
             inside = at.values()
             count += len(at)
-        elif isinstance(at, list | tuple | set | frozenset) or type(at).__name__ == "deque":
+        elif isinstance(at, (list, tuple, set, frozenset)) or type(at).__name__ == "deque":
             inside = at  # type: ignore[assignment]
             count += len(at)  # type: ignore[arg-type]
         elif type(at).__module__.startswith("leased.") and hasattr(at, "__dict__"):
             inside = [v for v in vars(at).values() if not callable(v)]
-        todo.extend(x for x in inside if not isinstance(x, int | str | bytes | float))
+        todo.extend(x for x in inside if not isinstance(x, (int, str, bytes, float)))
     return count

@@ -55,7 +55,7 @@ class Lies(World):
         for device in self.arbiter.devices.values():
             sums_add_up(device.residency)
         for action in actions:
-            if isinstance(action, core.Evict | core.Preload | core.Expect):
+            if isinstance(action, (core.Evict, core.Preload, core.Expect)):
                 assert action.bytes > 0
 
 

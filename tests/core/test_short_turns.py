@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from leased import policy
@@ -33,6 +31,7 @@ from tests.core.judge import Broken
 from tests.core.scenario import SIGNAL, Job, Poke, Scenario
 from tests.core.signalling import signalling_scenario
 from tests.core.world import World
+from tests.support.together import pairwise
 
 S = 1_000_000_000
 QUANTUM = 60 * S

@@ -43,6 +43,7 @@ from tests.demo.scenarios import (
 from tests.slurm.cluster import ASK_S, FINISHED, PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError, wait_until
+from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,7 @@ class Demo:
         reports = [self.read_report(job_id, report) for job_id, report in submitted]
         jobs = [
             self.job_result(job_id, mode.share, report)
-            for (job_id, _), report in zip(submitted, reports, strict=True)
+            for (job_id, _), report in zip_strict(submitted, reports)
         ]
         makespan = makespan_of(mode, reports) or time.monotonic() - began
         self.runs.append(
@@ -194,7 +195,7 @@ class Demo:
         figures["batch_steps_s"] = reports[1].get("steps_s", math.nan) if reports[1:] else 0.0
         jobs = [
             self.job_result(job_id, way.service, report)
-            for (job_id, _), report in zip(submitted, reports, strict=True)
+            for (job_id, _), report in zip_strict(submitted, reports)
         ]
         self.services.append({"mode": way.name, **figures, "jobs": jobs})
         table.print_service(way, figures, self.console)

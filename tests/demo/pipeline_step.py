@@ -47,7 +47,9 @@ def kernel(name: str) -> Callable[..., None]:
 def picture(number: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """A gradient that moves from frame to frame."""
     rows, columns = np.indices((HEIGHT, WIDTH), dtype=np.uint32)
-    return np.ascontiguousarray((rows + columns + np.uint32(number)) % 240, dtype=np.uint32)
+    shades = (rows + columns + np.uint32(number)) % 240
+    made: np.ndarray[Any, np.dtype[np.uint32]] = np.ascontiguousarray(shades, dtype=np.uint32)
+    return made
 
 
 def frames(chain: Chain) -> Iterator[Buffer]:

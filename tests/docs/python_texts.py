@@ -6,8 +6,13 @@ import ast
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.conftest import ROOT
+from tests.support.together import zip_strict
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 VALUE = "X"  # stands in a text for each value that is only known when it is said
 LOGGED = re.compile(r"%[-.*\d]*l*[a-z]")
@@ -25,23 +30,22 @@ class Texts(ast.NodeVisitor):
     def of(self, node: ast.expr) -> list[str]:
         """The texts that an expression can be; one word where nothing is known of it."""
         found = [VALUE]
-        match node:
-            case ast.Constant(value=str(text)):
-                found = [text]
-            case ast.Name(id=name):
-                found = self.assigned.get(name, found)
-            case ast.IfExp():
-                found = self.of(node.body) + self.of(node.orelse)
-            case ast.BoolOp():
-                found = [text for value in node.values for text in self.of(value)]
-            case ast.FormattedValue(value=ast.Name()):
-                found = self.of(node.value)
-            case ast.JoinedStr():
-                found = self._joined(list(node.values))
-            case ast.BinOp(op=ast.Add()):
-                found = self._joined([node.left, node.right])
-            case ast.Call(func=ast.Attribute(attr="join")):
-                found = self.of(node.args[0])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = [node.value]
+        elif isinstance(node, ast.Name):
+            found = self.assigned.get(node.id, found)
+        elif isinstance(node, ast.IfExp):
+            found = self.of(node.body) + self.of(node.orelse)
+        elif isinstance(node, ast.BoolOp):
+            found = [text for value in node.values for text in self.of(value)]
+        elif isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name):
+            found = self.of(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            found = self._joined(list(node.values))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            found = self._joined([node.left, node.right])
+        elif isinstance(node, ast.Call) and named(node.func, "join"):
+            found = self.of(node.args[0])
         return found
 
     def _joined(self, parts: list[ast.expr]) -> list[str]:
@@ -61,7 +65,7 @@ class Texts(ast.NodeVisitor):
         if isinstance(target, ast.Name):
             self.assigned[target.id] = self.of(value)
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for name, text in zip(target.elts, value.elts, strict=True):
+            for name, text in zip_strict(target.elts, value.elts):
                 if isinstance(name, ast.Name):
                     self.assigned[name.id] = self.of(text)
 
@@ -72,9 +76,9 @@ class Texts(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        match node.func:
-            case ast.Attribute(value=ast.Name(id=name), attr="append"):
-                self.assigned.setdefault(name, []).extend(self.of(node.args[0]))
+        func = node.func
+        if named(func, "append") and isinstance(func.value, ast.Name):
+            self.assigned.setdefault(func.value.id, []).extend(self.of(node.args[0]))
 
 
 class Findings(Texts):
@@ -93,12 +97,11 @@ class Logged(Texts):
 
     def visit_Call(self, node: ast.Call) -> None:
         super().visit_Call(node)
-        match node.func:
-            case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in TROUBLE:
-                texts = self.of(node.args[0])
-                if texts == ["%s"] and len(node.args) > 1:
-                    texts = self.of(node.args[1])
-                self.said += [LOGGED.sub(VALUE, text) for text in texts]
+        if any(named(node.func, level, "log") for level in TROUBLE):
+            texts = self.of(node.args[0])
+            if texts == ["%s"] and len(node.args) > 1:
+                texts = self.of(node.args[1])
+            self.said += [LOGGED.sub(VALUE, text) for text in texts]
 
 
 class Told(Texts):
@@ -106,9 +109,16 @@ class Told(Texts):
 
     def visit_Call(self, node: ast.Call) -> None:
         super().visit_Call(node)
-        match node.func:
-            case ast.Name(id="Silent") | ast.Attribute(attr="_say"):
-                self.said += self.of(node.args[0])
+        silent = isinstance(node.func, ast.Name) and node.func.id == "Silent"
+        if silent or named(node.func, "_say"):
+            self.said += self.of(node.args[0])
+
+
+def named(node: ast.expr, attr: str, of: str | None = None) -> TypeGuard[ast.Attribute]:
+    """Is it an attribute of this name, of a variable of that name where one is given?"""
+    if not isinstance(node, ast.Attribute) or node.attr != attr:
+        return False
+    return of is None or (isinstance(node.value, ast.Name) and node.value.id == of)
 
 
 def elements(node: ast.expr) -> list[ast.expr]:

@@ -41,7 +41,7 @@ def values(name: str) -> list[float]:
         if found.name != "leased.build_native"
     ]
     found = [vars(module).get(name) for module in modules]
-    return [value for value in found if isinstance(value, int | float)]
+    return [value for value in found if isinstance(value, (int, float))]
 
 
 def ways_to_say(value: float) -> set[str]:

@@ -44,7 +44,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
             target, value = node.targets[0], node.value
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             values = value.elts if isinstance(value, ast.Tuple) else [value]
-            for name, text in zip(names, values, strict=False):
+            for name, text in zip(names, values):
                 if isinstance(name, ast.Name) and isinstance(text, ast.Constant):
                     found[name.id] = str(text.value)
     return found

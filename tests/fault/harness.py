@@ -24,6 +24,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.fault.askers import ENTRY
 from tests.slurm.leased import Leased
 from tests.slurm.processes import start, wait_until
+from tests.support.together import zip_strict
 
 JOBS = tuple(range(1, 9))
 TURNS = 3  # grants for everybody, so that the last were asked for after the fault
@@ -47,7 +48,7 @@ class Askers:
 
     def _column(self, which: int) -> dict[int, int]:
         entries = ENTRY.iter_unpack(self.counts[:])
-        return {job: entry[which] for job, entry in zip(self.jobs, entries, strict=True)}
+        return {job: entry[which] for job, entry in zip_strict(self.jobs, entries)}
 
     @property
     def granted(self) -> dict[int, int]:

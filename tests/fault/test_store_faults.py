@@ -240,7 +240,7 @@ def test_rows_that_make_no_sense_stop_nobody_at_the_start(node: FaultyNode) -> N
     """At each start some of different jobs and some of other tables. Two rows that are set to
     something else one after the other come at different starts."""
     for start in range(STARTS):
-        of_jobs = dict(zip(HIT, list(BAD_ROWS_OF_A_JOB)[start::STARTS], strict=False))
+        of_jobs = dict(zip(HIT, list(BAD_ROWS_OF_A_JOB)[start::STARTS]))
         of_none = list(BAD_ROWS_OF_NONE)[start::STARTS]
         names = [*of_jobs.values(), *of_none]
         node.leased.stop()

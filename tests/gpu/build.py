@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.support.together import zip_strict
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).resolve().parent
 OUT = ROOT / "build" / "gpu"
@@ -149,7 +151,7 @@ def build(name: str) -> Path:
 def build_all(*names: str) -> dict[str, Path]:
     """Build several at once."""
     with ThreadPoolExecutor(4) as pool:
-        return dict(zip(names, pool.map(build, names), strict=True))
+        return dict(zip_strict(names, pool.map(build, names)))
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import Job, Sharing, finish_all, on_gpu, python, sharing, stopping
 from tests.gpu.speed.placing import group_processes
 from tests.slurm.leased import Leased
+from tests.support.together import zip_strict
 
 BALLAST_MIB = 3584  # of each program, besides what it computes with
 CAP_GIB = 10.0
@@ -138,13 +139,13 @@ def run_bare(names: Sequence[str], chosen: argparse.Namespace) -> dict[str, str]
     env = on_gpu(chosen.gpu) | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"}
     jobs = [Job.start(f"{name}, bare", command(name, chosen.ballast), env) for name in names]
     results = finish_all(jobs, LONGEST_S)
-    return {name: result["digest"] for name, result in zip(names, results, strict=True)}
+    return {name: result["digest"] for name, result in zip_strict(names, results)}
 
 
 def differing(
     names: Sequence[str], results: Sequence[Mapping[str, Any]], bare: Mapping[str, str]
 ) -> list[str]:
-    pairs = zip(names, results, strict=True)
+    pairs = zip_strict(names, results)
     return [name for name, result in pairs if result["digest"] != bare[name]]
 
 

@@ -28,6 +28,7 @@ from tests.gpu.check_pairs import HOST_MS, NOISE, PROGRAMS, bare, felt, line, to
 from tests.gpu.check_slices import Bench, programs
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import Job, on_gpu, sharing
+from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 SERVICE = "service"
@@ -50,7 +51,7 @@ def ours(bench: Bench, name: str) -> Found:
     with sharing("32GiB", MANY, copies=True) as share:
         jobs = [
             bench.tenant(share, one, wanted, PROGRAMS[one](bench))
-            for one, wanted in zip((SERVICE, name), OPTIONS, strict=True)
+            for one, wanted in zip_strict((SERVICE, name), OPTIONS)
         ]
         with programs(*jobs) as both:
             return together((SERVICE, name), both, bench.settle, bench.seconds)

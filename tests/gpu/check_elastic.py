@@ -24,7 +24,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from statistics import mean
 from typing import Any
 
@@ -41,6 +40,7 @@ from tests.gpu.jobs import (
     stopping,
 )
 from tests.gpu.speed.placing import own_cores, pin
+from tests.support.together import pairwise, zip_strict
 
 MEMORY = "32GiB"
 WINDOW_S = 10
@@ -128,7 +128,7 @@ class Bench:
             ]
             with stopping(*started):
                 programs = [Program(job) for job in started]
-                for job, cores in zip(started, self.cores, strict=False):
+                for job, cores in zip(started, self.cores):
                     pin(job.process.pid, cores)
                 alone = [rates_alone(share, programs, self.gpu)]
                 found = []
@@ -147,7 +147,7 @@ class Bench:
         first = [share.usage(job) for job in started]
         time.sleep(WINDOW_S)
         last = [share.usage(job) for job in started]
-        used = list(zip(last, first, strict=True))
+        used = list(zip_strict(last, first))
         return Together(
             [program.result() for program in programs],
             [a["lease_s"] - b["lease_s"] for a, b in used],
@@ -193,12 +193,12 @@ def rates(results: Sequence[Mapping[str, Any]], settle: int) -> list[list[int]]:
 
 def means(before: Sequence[float], after: Sequence[float]) -> list[float]:
     """The rate alone of each program, as it was around a round."""
-    return [mean(pair) for pair in zip(before, after, strict=True)]
+    return [mean(pair) for pair in zip_strict(before, after)]
 
 
 def drift(before: Sequence[float], after: Sequence[float]) -> float:
     """By how much the rates alone around a round differ, at most."""
-    return max(abs(a / b - 1) for b, a in zip(before, after, strict=True))
+    return max(abs(a / b - 1) for b, a in zip_strict(before, after))
 
 
 def over_rounds(
@@ -215,17 +215,15 @@ def over_rounds(
     pairs = list(pairwise(alone))
     rounds = [
         judged(jobs, rates(one.results, settle), means(*pair), quantum)
-        for one, pair in zip(found, pairs, strict=True)
+        for one, pair in zip_strict(found, pairs)
     ]
     together = [one["together"] for one in rounds]
     worst = max(rounds, key=lambda one: one["error"])
-    leased = zip(*(one.parts for one in found), strict=True)
+    leased = zip_strict(*(one.parts for one in found))
     return worst | {
         "together": round(mean(together), 4),
         "together_by_round": together,
-        "done": [
-            round(mean(parts), 4) for parts in zip(*(one["done"] for one in rounds), strict=True)
-        ],
+        "done": [round(mean(parts), 4) for parts in zip_strict(*(one["done"] for one in rounds))],
         "windows": sum(one["windows"] for one in rounds),
         "good": worst["error"] <= MOST_ERROR and mean(together) >= LEAST_TOGETHER.get(quantum, 0.9),
         "by_second": [row for one in rounds for row in one["by_second"]],
@@ -242,19 +240,19 @@ def judged(
 ) -> dict[str, Any]:
     """Of each job the part that it got in the window in which that is farthest from what it
     wants, and how much all did together."""
-    parts = [[n / rate for n, rate in zip(row, alone, strict=True)] for row in seconds]
+    parts = [[n / rate for n, rate in zip_strict(row, alone)] for row in seconds]
     spans = [parts[n : n + WINDOW_S] for n in range(max(1, len(parts) - WINDOW_S + 1))]
     worst, shown = -1.0, [0.0] * len(jobs)
     full = sum(job.wants for job in jobs)  # below 1 where limits leave some unused
     for span in spans:
-        sums = [sum(column) for column in zip(*span, strict=True)]
+        sums = [sum(column) for column in zip_strict(*span)]
         got = [full * one / (sum(sums) or 1) for one in sums]
         if full < 1:  # nobody to compare with
             got = [one / len(span) for one in sums]
-        error = max(abs(g - job.wants) for g, job in zip(got, jobs, strict=True))
+        error = max(abs(g - job.wants) for g, job in zip_strict(got, jobs))
         if error > worst:
             worst, shown = error, got
-    totals = [sum(column) for column in zip(*parts, strict=True)]
+    totals = [sum(column) for column in zip_strict(*parts)]
     together = sum(totals) / len(parts) / full
     return {
         "quantum_ms": quantum,
@@ -273,7 +271,7 @@ def judged(
 def by_ratio(programs: Sequence[str], ratio: Sequence[int]) -> list[Asked]:
     return [
         Asked(program, f"request:{part / 100}", part / 100)
-        for program, part in zip(programs, ratio, strict=True)
+        for program, part in zip_strict(programs, ratio)
     ]
 
 

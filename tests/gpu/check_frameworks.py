@@ -32,6 +32,7 @@ from tests.gpu.jobs import (
     write_report,
 )
 from tests.gpu.workloads import WORKLOADS
+from tests.support.together import zip_strict
 
 MEMORY = "8GiB"
 TOO_LARGE = ("jax_defaults",)  # for that; check_swap runs it
@@ -152,7 +153,7 @@ def run_segments(share: Sharing, case: Case, pairs: int) -> None:
     finally:
         for job in jobs.values():
             job.stop()
-    case.ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
+    case.ratios = [b / a for a, b in zip_strict(*rates.values())]
     print(f"{case.name}: ratio {case.ratio} of {rates}", flush=True)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from tests.gpu.build import build
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import ONE_GPU, Job, print_table, python
+from tests.support.together import zip_strict
 
 KINDS = ("plain", "managed", "prefetched", "advised")
 SEGMENT_S = 0.15
@@ -90,7 +91,7 @@ def time_segment(torch: Any, step: Callable[[], object], steps: int) -> tuple[fl
 
 def compare(times: Sequence[float], plain: Sequence[float]) -> list[float]:
     """Median, and ratio of each segment to plain memory's beside it with its 95% interval."""
-    ratios = [own / other for own, other in zip(times, plain, strict=True)]
+    ratios = [own / other for own, other in zip_strict(times, plain)]
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
     low, high = medians[SAMPLES // 40], medians[-SAMPLES // 40]

@@ -29,6 +29,7 @@ from tests.gpu.jobs import ROOT
 from tests.slurm.leased import PRELOAD
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
+from tests.support.together import zip_strict
 
 MIB = 1 << 20
 ROOM = 2048 * MIB  # beyond what a process has, for its limit
@@ -79,7 +80,7 @@ def uuids() -> list[str]:
 def process(chosen: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     """The program, with its first lease over."""
     sizes = [chosen.evict, chosen.preload]
-    totals = dict(zip(uuids(), [size * MIB + ROOM for size in sizes], strict=True))
+    totals = dict(zip_strict(uuids(), [size * MIB + ROOM for size in sizes]))
     if chosen.total:
         totals = dict.fromkeys(totals, chosen.total * MIB)
     with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
@@ -146,8 +147,8 @@ def check_both(chosen: argparse.Namespace) -> Result:
             seconds(client, (leave, other, 0))
             together.append(seconds(client, goes, comes))
             take_turn(job, client)
-    evict_s, preload_s = (statistics.median(each) for each in zip(*alone, strict=True))
-    both = [statistics.median(each) for each in zip(*together, strict=True)]
+    evict_s, preload_s = (statistics.median(each) for each in zip_strict(*alone))
+    both = [statistics.median(each) for each in zip_strict(*together)]
     return {
         "good": all(preloaded < evicted for evicted, preloaded in together),
         "summary": f"alone: evicted in {evict_s:.3f} s, preloaded in {preload_s:.3f} s; "

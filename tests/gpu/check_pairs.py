@@ -43,6 +43,7 @@ from tests.gpu.check_slices import (
 )
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import framework_python, sharing
+from tests.support.together import zip_strict
 
 # Parts of a second of one program differ by 5 to 10% on a card that is its own (docs/real-gpu.md).
 NOISE = 1.1
@@ -104,11 +105,11 @@ def together(
 ) -> dict[str, Result]:
     """What each felt in the timed part, by its name."""
     parts = (settle, seconds, LONG_TAIL_S if "long" in pair else TAIL_S)
-    for name, program in zip(pair, both, strict=True):
+    for name, program in zip_strict(pair, both):
         for part in parts:
             program.job.say(line(name, part))
     answers = [[program.result() for _ in parts] for program in both]
-    return {name: felt(found[1]) for name, found in zip(pair, answers, strict=True)}
+    return {name: felt(found[1]) for name, found in zip_strict(pair, answers)}
 
 
 def bare(bench: Bench, pairs: Sequence[Pair]) -> dict[Pair, dict[str, Result]]:
@@ -129,7 +130,7 @@ def leased(bench: Bench, pair: Pair, options: Sequence[str]) -> dict[str, Result
     with sharing("32GiB", copies=True) as share:
         jobs = [
             bench.tenant(share, name, wanted, PROGRAMS[name](bench))
-            for name, wanted in zip(pair, options, strict=True)
+            for name, wanted in zip_strict(pair, options)
         ]
         with programs(*jobs) as both:
             return together(pair, both, bench.settle, bench.seconds)

@@ -31,7 +31,6 @@ import shutil
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +38,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leased.base import toml_file
+from leased.base.errors import Refused
 from tests.gpu.build import build_all
 from tests.gpu.checks import Result, run_checks_of, status_of
 from tests.gpu.jobs import (
@@ -91,12 +92,12 @@ class Program:
 def read_list(path: Path) -> list[Program]:
     """The programs of a list. SystemExit names what is wrong with it."""
     try:
-        tables = tomllib.loads(path.read_text())["program"]
+        tables = toml_file.parse(path.read_bytes())["program"]
         return [
             Program(**table | {"directory": path.parent.resolve() / table["directory"]})
             for table in tables
         ]
-    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as fault:
+    except (OSError, KeyError, TypeError, Refused) as fault:
         raise SystemExit(f"{path} is not a list of programs: {fault!r}") from None
 
 

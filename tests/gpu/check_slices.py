@@ -43,6 +43,7 @@ from tests.gpu.jobs import (
     sharing,
     stopping,
 )
+from tests.support.together import zip_strict
 
 REQUEST_MS, EVERY_MS = 3.1, 20
 SWEEP_MS = 2.2
@@ -211,7 +212,7 @@ def rates_together(started: Sequence[Program], settle: float, seconds: float) ->
     """What each does alone, and beside the others: kernels a second."""
     alone, results, first = alone_together(started, settle, seconds)
     together = [in_window(result, first, first + int(seconds)) for result in results]
-    parts = [now / (then or 1) for now, then in zip(together, alone, strict=True)]
+    parts = [now / (then or 1) for now, then in zip_strict(together, alone)]
     return {
         "alone": alone,
         "together": together,
@@ -352,7 +353,7 @@ def judge_shares(
     def parts(begin: int, end: int) -> list[float]:
         return [
             in_window(result, begin, end) / (rate or 1)
-            for result, rate in zip(results, alone, strict=True)
+            for result, rate in zip_strict(results, alone)
         ]
 
     found = parts(first, first + WINDOW_S)
@@ -367,9 +368,9 @@ def judge_shares(
     for second, each in by_second.items():
         mark = "*" if second >= first else " "
         print(f"  {second % 1000:3d}{mark} {each} {' | '.join(seen.get(second, []))}")
-    error = max(abs(part - one.part) for part, one in zip(got, asked, strict=True))
+    error = max(abs(part - one.part) for part, one in zip_strict(got, asked))
     wrong = sum(result.get("wrong", 0) for result in results)
-    words = [f"{one.name}: alone {rate:.1f}/s" for one, rate in zip(asked, alone, strict=True)]
+    words = [f"{one.name}: alone {rate:.1f}/s" for one, rate in zip_strict(asked, alone)]
     good = wrong == 0 and error <= MOST_ERROR and (limited or together >= LEAST_TOGETHER)
     return {
         "good": good,

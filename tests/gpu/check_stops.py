@@ -39,6 +39,7 @@ from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import Job, JobFailed, finish_all, on_gpu, sharing, stopping
 from tests.slurm.leased import PRELOAD
 from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -223,7 +224,7 @@ def judge(bare: Result, job: Job, counts: Counts) -> Result:
 def check_programs(bench: Bench, programs: Mapping[str, list[str]]) -> Result:
     """Prints a line for each program and kind of memory."""
     jobs = [Job.start(f"{name}, bare", line, bench.env) for name, line in programs.items()]
-    bare = dict(zip(programs, finish_all(jobs), strict=True))
+    bare = dict(zip_strict(programs, finish_all(jobs)))
     runs: dict[str, Result] = {}
     folder = work_dir()
     try:

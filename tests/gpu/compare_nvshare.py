@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Optional, Union
 
 from tests.gpu import commands
 from tests.gpu.build import build_all
@@ -36,7 +37,7 @@ QUANTUM_S = 2
 NVSHARE_SOCKET = Path("/var/run/nvshare/scheduler.sock")
 
 Start = Callable[[str, Sequence[str]], Job]
-Values = dict[str, float | str | None]
+Values = dict[str, Optional[Union[float, str]]]
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from tests.gpu.jobs import (
     write_report,
 )
 from tests.slurm.processes import Daemon
+from tests.support.together import zip_strict
 
 RATIOS = ((10, 90), (30, 70))
 HAMI_LOCKS = Path("/tmp/vgpulock")  # where HAMi-core has its lock files, whatever one sets
@@ -64,7 +65,7 @@ class Bare:
     def started(self, jobs: Sequence[Asked], commands: Sequence[list[str]]) -> Iterator[list[Job]]:
         yield [
             Job.start(job.program, command, on_gpu(self.gpu))
-            for job, command in zip(jobs, commands, strict=True)
+            for job, command in zip_strict(jobs, commands)
         ]
 
 
@@ -87,7 +88,7 @@ class Ours:
                     on_gpu(self.gpu),
                     str(self.gpu),
                 )
-                for job, command in zip(jobs, commands, strict=True)
+                for job, command in zip_strict(jobs, commands)
             ]
 
 
@@ -107,7 +108,7 @@ class HamiCore:
                 Job.start(
                     job.program, command, on_gpu(self.gpu) | self.settings(job, f"{caches}/{n}")
                 )
-                for n, (job, command) in enumerate(zip(jobs, commands, strict=True))
+                for n, (job, command) in enumerate(zip_strict(jobs, commands))
             ]
 
     def settings(self, job: Asked, cache: str) -> dict[str, str]:
@@ -142,7 +143,7 @@ class XSched:
         try:
             yield [
                 Job.start(job.program, command, on_gpu(self.gpu) | self.settings(job))
-                for job, command in zip(jobs, commands, strict=True)
+                for job, command in zip_strict(jobs, commands)
             ]
         finally:
             server.stop()
@@ -211,7 +212,7 @@ def measured(system: System, bench: Bench, jobs: Sequence[Asked], quantum: int) 
         time.sleep(bench.settle)
         results = [program.result() for program in programs]
         after = rates_alone(system, programs, commands, bench.gpu)
-    pairs = list(zip(before, after, strict=True))
+    pairs = list(zip_strict(before, after))
     alone = [(b + a) / 2 for b, a in pairs]
     found = judged(jobs, rates(results, bench.settle), alone, quantum)
     drift = max(abs(a / b - 1) for b, a in pairs)

@@ -31,6 +31,7 @@ from leased.matching.features import USAGE, WHOLE, features, left_over
 from leased.matching.model import SHIPPED, Speeds, Weights
 from leased.matching.profile import Profile
 from tests.gpu.pair_programs import PROGRAMS
+from tests.support.together import zip_strict
 
 FOLDS = 12
 RIDGES = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0)
@@ -151,7 +152,7 @@ class Fit:
             out = order[part::FOLDS]
             seen = [row for n, row in enumerate(self.rows) if n not in set(out)]
             guesses = self.predicted([self.rows[n] for n in out], seen)
-            found |= dict(zip(out, guesses, strict=True))
+            found |= dict(zip_strict(out, guesses))
         return [found[n] for n in range(len(self.rows))]
 
     def unseen_programs(self) -> list[Speeds]:
@@ -178,7 +179,7 @@ def errors(rows: Sequence[Row], predicted: Sequence[Speeds]) -> dict[str, Any]:
         name: _summary(
             [
                 abs(guess[n] - row.speeds[n]) / max(LEAST, row.speeds[n])
-                for row, guess in zip(rows, predicted, strict=True)
+                for row, guess in zip_strict(rows, predicted)
             ]
         )
         for n, name in enumerate(Speeds._fields)

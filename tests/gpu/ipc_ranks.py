@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tests.gpu.workloads import is_interposed
+from tests.support.together import zip_strict
 
 GOLDEN = 2654435761
 SMALL = (4096, 65536)  # bytes, beside the large one
@@ -177,14 +178,14 @@ class Rank:
     def run_round(self, number: int) -> None:
         """Each writes to its own, and then to what it has opened."""
         values = [[1000003 * number + 101 * i + 7 * turn for turn in (0, 1)] for i in range(3)]
-        for at, n, (first, _) in zip(self.own, self.sizes, values, strict=True):
+        for at, n, (first, _) in zip_strict(self.own, self.sizes, values):
             self.library.fill(at, n, first)
         self.meet()
-        for at, n, (first, second) in zip(self.others, self.sizes, values, strict=True):
+        for at, n, (first, second) in zip_strict(self.others, self.sizes, values):
             self.compare(at, n, first)
             self.library.fill(at, n, second)
         self.meet()
-        for at, n, (_, second) in zip(self.own, self.sizes, values, strict=True):
+        for at, n, (_, second) in zip_strict(self.own, self.sizes, values):
             self.compare(at, n, second)
         self.meet()
 

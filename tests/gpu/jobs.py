@@ -22,6 +22,7 @@ from typing import IO, Any
 from leased.api.client import ask
 from tests.copies.keeper import Keeper
 from tests.slurm.leased import Leased
+from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,7 @@ class Job:
             stdout=out,
             stderr=err,
             text=True,
-            process_group=0,
+            start_new_session=True,
         )
         return cls(name, process, out, err, number)
 
@@ -318,7 +319,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for n, row in enumerate(cells):
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)))
+        print("  ".join(text.ljust(width) for text, width in zip_strict(row, widths)))
         if n == 0:
             print("  ".join("-" * width for width in widths))
     sys.stdout.flush()

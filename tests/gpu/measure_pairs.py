@@ -29,6 +29,7 @@ from typing import Any
 from tests.gpu.build import build
 from tests.gpu.jobs import ROOT, Job, Sharing, on_gpu, sharing, stopping
 from tests.gpu.pair_programs import PROGRAMS
+from tests.support.together import zip_strict
 
 BESIDE = ("class:online", "class:offline")
 # The time of offline jobs is not cut: it is measured what slices alone do.
@@ -112,7 +113,7 @@ class Bench:
             for job in started:
                 job.say(f"{self.settle} {self.seconds}")
                 job.end_input()
-            return [told | self._result(job) for told, job in zip(first, started, strict=True)]
+            return [told | self._result(job) for told, job in zip_strict(first, started)]
 
     @staticmethod
     def _result(job: Job) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class Bench:
                 runs = [self.run(gpu, (one, ""))[0] for _ in range(self.alone)]
                 measured.add_alone(one, sorted(runs, key=lambda run: run["rate"])[len(runs) // 2])
             else:
-                measured.add_pair(one, *self.run(gpu, *zip(one, self.options, strict=True)))
+                measured.add_pair(one, *self.run(gpu, *zip_strict(one, self.options)))
         finally:
             self.free.put(gpu)
         print(one if isinstance(one, str) else " with ".join(one), flush=True)

@@ -11,8 +11,9 @@ import statistics
 from array import array
 from bisect import bisect_right
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
+
+from tests.support.together import pairwise, zip_strict
 
 FIELDS = 3  # start, end, multiprocessor
 
@@ -40,7 +41,7 @@ def read_spans(path: Path) -> list[Span]:
     """The spans of a file, by their start."""
     numbers = array("Q")
     numbers.frombytes(path.read_bytes())
-    return sorted(zip(numbers[0::FIELDS], numbers[1::FIELDS], strict=True))
+    return sorted(zip_strict(numbers[0::FIELDS], numbers[1::FIELDS]))
 
 
 def merged(spans: list[Span]) -> list[Span]:

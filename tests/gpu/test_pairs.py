@@ -14,6 +14,7 @@ import pytest
 from tests.gpu import emulated
 from tests.gpu.build import ROOT
 from tests.gpu.check_pairs import Pair, chosen_names, judged
+from tests.support.together import zip_strict
 
 
 def felt(p99_ms: float, wrong: int = 0) -> dict[str, Any]:
@@ -37,8 +38,8 @@ def test_no_p99_may_be_worse_than_by_the_drivers_slices(
 ) -> None:
     found = judged(
         pair,
-        {name: felt(ms) for name, ms in zip(pair, before, strict=True)},
-        {name: felt(ms, wrong) for name, ms in zip(pair, now, strict=True)},
+        {name: felt(ms) for name, ms in zip_strict(pair, before)},
+        {name: felt(ms, wrong) for name, ms in zip_strict(pair, now)},
     )
     assert found["good"] is good, found["summary"]
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.together import zip_strict
+
 WARM_S = 0.5
 BATCH_S = 0.2
 SEED = 7
@@ -202,7 +204,7 @@ def jax_train() -> Workload:
 
     def train(weights: list[Any]) -> list[Any]:
         gradients = jax.grad(loss)(weights)
-        return [w - 0.01 * g for w, g in zip(weights, gradients, strict=True)]
+        return [w - 0.01 * g for w, g in zip_strict(weights, gradients)]
 
     compiled = jax.jit(train)
     state = [weights]

@@ -192,20 +192,19 @@ class Table:
         return " ".join(words)
 
     def tell(self, now: int, rank: str, said: str = "") -> None:
-        match said:
-            case "stuck":
-                self.drain.tell_stuck(rank, now)
-            case "released":
-                self.drain.tell_released(rank, now)
-                self.holders.remove(rank)
-                self.through.add(rank)
-            case "gone":
-                self.drain.tell_gone(rank)
-                self.holders.remove(rank)
-            case "comes":
-                self.through.add(rank)
-            case _:
-                assert rank == "look"
+        if said == "stuck":
+            self.drain.tell_stuck(rank, now)
+        elif said == "released":
+            self.drain.tell_released(rank, now)
+            self.holders.remove(rank)
+            self.through.add(rank)
+        elif said == "gone":
+            self.drain.tell_gone(rank)
+            self.holders.remove(rank)
+        elif said == "comes":
+            self.through.add(rank)
+        else:
+            assert rank == "look"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from leased.api.client import ask
@@ -11,6 +9,7 @@ from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, output, tell
+from tests.support.together import pairwise
 
 DEVICES = 3
 
@@ -66,7 +65,7 @@ def test_gangs_that_cross_each_other_all_finish_and_never_share(
     ]
     for device, slices in by_device.items():
         slices.sort()
-        turns = sum(a[2] != b[2] for a, b in itertools.pairwise(slices))
+        turns = sum(a[2] != b[2] for a, b in pairwise(slices))
         # By the driver's own time slices hands would change every millisecond.
         assert turns <= handoffs[device] + len(gangs)
         assert {job for _, _, job in slices} == {

@@ -16,6 +16,7 @@ from leased.wire import client_messages
 from leased.wire.device_bytes import uuid_text
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
+from tests.support.together import zip_strict
 
 UUIDS = ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "GPU-10010203-0405-0607-0809-0a0b0c0d0e0f"]
 S = 1_000_000_000
@@ -293,7 +294,7 @@ def test_many_looks_send_next_to_nothing() -> None:
         process.take()
     for step in range(200):
         parts = [20 + (step * 7 + n * 3) % 5 for n in range(4)]
-        node.look(1, *((one[0], part) for one, part in zip(processes, parts, strict=True)))
+        node.look(1, *((one[0], part) for one, part in zip_strict(processes, parts)))
     assert max(len(process.take()) for process in told) <= 6
 
 

@@ -10,9 +10,10 @@ declare -A TREES=(
 	[debian-13]="trixie trixie"     # Slurm 24.11
 	[debian-testing]="testing sid"  # Slurm 26.05
 )
-# Made only where it is named: neither its mirror nor its keys are Debian's.
+# Made only where they are named. Neither the mirror nor the keys of Ubuntu's are Debian's.
 UBUNTU_KEYS=${UBUNTU_KEYS:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
 declare -A OTHER_TREES=(
+	[debian-11]="bullseye bullseye" # Python 3.9, as EL 9 has it
 	[ubuntu-24.04]="noble gutsy ${UBUNTU:--} $UBUNTU_KEYS" # Slurm 23.11
 )
 CERTIFICATES=/etc/ssl/certs/ca-certificates.crt

@@ -19,6 +19,7 @@ from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
+from tests.support.together import zip_strict
 
 GIB = 1 << 30
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -66,7 +67,7 @@ class Node:
         tenant = Tenant(number, 1000, given("auto", 1, swaps=swaps), {UUID: 3 * GIB})
         self.leases.tenants.open(tenant)
         processes = [Process(pid) for pid in range(10 * number, 10 * number + len(sizes))]
-        for process, size in zip(processes, sizes, strict=True):
+        for process, size in zip_strict(processes, sizes):
             has = {UUID: DeviceBytes(size, 0, size if swaps else 0)}
             self.leases.clients.attach(tenant, process, client_messages.Hello(0, False, has))
         return processes
@@ -93,7 +94,7 @@ def test_host_memory_is_made_step_by_step(node: Node) -> None:
     assert first.ahead[-1] + second.ahead[-1] == STEP
     node.beat(20)
     assert first.ahead[-1] == second.ahead[-1] == GIB + PIECE
-    steps = [b - a for a, b in zip([0, *first.ahead], first.ahead, strict=False)]
+    steps = [b - a for a, b in zip([0, *first.ahead], first.ahead)]
     assert min(steps) > 0
     assert max(steps) <= STEP
     told = len(first.ahead)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
@@ -11,6 +9,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
+from tests.support.together import pairwise
 
 
 def jobs(leased: Leased) -> list[int]:
@@ -68,7 +67,7 @@ def test_killed_again_and_again_under_load(
     busy = sum(end - start for _, start, end in slices) / 1e9
     clock = (slices[-1][2] - slices[0][1]) / 1e9
     # By the driver's own time slices hands would change every millisecond.
-    turns = sum(a[0] != b[0] for a, b in itertools.pairwise(slices))
+    turns = sum(a[0] != b[0] for a, b in pairwise(slices))
     assert turns <= total(leased, "handoffs") + 4 * 3
     # Every second of work but the last before each kill is somebody's, and no second twice.
     assert busy - 4 * 1.5 <= total(leased, "lease_s") <= clock + 1

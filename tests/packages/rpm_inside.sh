@@ -98,7 +98,7 @@ was_asked() { grep -q -- "$1" $ASKED || { cat $ASKED; fail "systemctl was not as
 refused_without_dependencies() {
 	local need
 	said rpm -i /rpms/now/*.rpm && fail "the packages are installed without what they depend on"
-	for need in "python3 >= 3.11" "python3-cffi >= 1.15" "python3-rich >= 13" \
+	for need in "python3 >= 3.9" "python3-cffi >= 1.14" "python3-rich >= 13" \
 		"python3-systemd >= 234" "slurm >= " "slurm < " "libslurm.so" "/usr/bin/python3" "libc.so.6"; do
 		has_said "$need.* is needed by"
 	done

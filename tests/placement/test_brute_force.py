@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from leased.placement.api import Device, NoDevice, Placed, Request
 from leased.placement.kubeshare import place
+from tests.support.together import zip_strict
 
 WHOLE = 10
 LABELS = st.sampled_from([None, None, None, "a", "b"])
@@ -31,7 +32,7 @@ def allowed(devices: list[Device], request: Request, chosen: int) -> bool:
     apart = [t.anti_affinity for t in there if t.anti_affinity]
     together = [n for n, d in enumerate(after) for t in d.tenants if t.affinity]
     labels = [t.affinity for d in after for t in d.tenants if t.affinity]
-    one_place = len(set(zip(labels, together, strict=True))) == len(set(labels))
+    one_place = len(set(zip_strict(labels, together))) == len(set(labels))
     return fits and alike and len(apart) == len(set(apart)) and one_place
 
 

@@ -14,6 +14,7 @@ from tests.core.scenario import Job, Poke
 from tests.core.world import S
 from tests.policy.watched import Watched, greedy, shares
 from tests.support.long import long
+from tests.support.together import zip_strict
 
 
 @pytest.mark.parametrize("quantum", [100, *long([30])])
@@ -26,7 +27,7 @@ def test_each_gets_what_it_requests(requests: tuple[float, ...], quantum: int) -
 @pytest.mark.parametrize("drains", [(20, 0), (0, 20), (45, 1)])
 def test_long_kernels_are_compensated(drains: tuple[int, int]) -> None:
     """Each turn ends by so many ms too late."""
-    jobs = [replace(job, drain=ms) for job, ms in zip(shares(0.3, 0.7), drains, strict=True)]
+    jobs = [replace(job, drain=ms) for job, ms in zip_strict(shares(0.3, 0.7), drains)]
     Watched(jobs, 40).check(5, 40, {0: 0.3, 1: 0.7})
 
 

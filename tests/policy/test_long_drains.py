@@ -34,7 +34,7 @@ def part_of_slow(name: str) -> float:
     while now < SECONDS * S:
         while actions:
             action = actions.pop(0)
-            assert isinstance(action, Grant | Revoke) or "Contend" in repr(action), "no overrun"
+            assert isinstance(action, (Grant, Revoke)) or "Contend" in repr(action), "no overrun"
             if isinstance(action, Revoke):
                 now += DRAINS[action.tenant]
                 actions += a.handle(Released(action.tenant, action.epoch), now)

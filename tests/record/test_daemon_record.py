@@ -29,6 +29,7 @@ from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import StartError, wait_until
 from tests.support.programs import SET_UP, line, tell
 from tests.support.tenant import register
+from tests.support.together import zip_strict
 
 pytestmark = pytest.mark.long  # each test starts a daemon
 
@@ -127,7 +128,7 @@ def can_be_simulated(path: Path) -> None:
         found = observed.of(history.of(record, []))
     assert found.real is not None
     assert {job.name for job in found.trace.jobs} == {"job 1", "job 2"}
-    for job, came in zip(found.trace.jobs, found.real.jobs, strict=True):
+    for job, came in zip_strict(found.trace.jobs, found.real.jobs):
         assert (job.lock, job.quantum) == ("on", 100 * MS)
         assert 0 < job.gpu_ns <= came.end - came.start
     again = run(found.trace, Setting(found.policy))

@@ -24,6 +24,7 @@ from tests.core.silent import Silent
 from tests.core.world import World
 from tests.record.adversary_record import RELEASE, header_of, record
 from tests.support.long import long
+from tests.support.together import zip_strict
 
 SEEDS = [*range(3), *long(range(3, 8))]
 EVENTS = 600
@@ -43,7 +44,7 @@ def replayed(record: list[bytes]) -> Arbiter:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_run_is_replayed_to_the_same_end(seed: int, policy_name: str) -> None:
     records = record(seed, EVENTS, policy_name)
-    for of, end in zip(records.of, records.ends, strict=True):
+    for of, end in zip_strict(records.of, records.ends):
         assert snapshot.take(replayed(of)) == snapshot.take(end)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import pytest
@@ -16,6 +15,7 @@ from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
+from tests.support.together import pairwise, zip_strict
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 MIB = 1 << 20
@@ -194,7 +194,7 @@ def test_a_process_that_moves_memory_is_believed_however_late_nvml_answers() -> 
     node = Node()
     client = node.process(HONEST, 11, swaps=True)
     before = [0, 0, 100, 200, 200, 100, 0, 0, 200, 0, 200, 200, 0]  # what is there, MIB
-    for then, there in itertools.pairwise(before):
+    for then, there in pairwise(before):
         node.shown[11] = then * MIB + CONTEXT  # of a moment just after the last look
         node.says(HONEST, client, 200 * MIB, 0, there * MIB)
         node.pass_time()
@@ -248,7 +248,7 @@ def test_a_process_that_hides_memory_takes_little_of_later_jobs_totals(hidden: i
     honest = measured({11: CONTEXT, 12: CONTEXT}, {11: 0, 12: 0})
     most = CONTEXT_MOST * SIZE // FIRST_CONTEXT_PART
     seen = measured({11: CONTEXT, 12: CONTEXT + hidden}, {11: 0, 12: 0})
-    for total, before, tenants in zip(seen, honest, (2, 3, 4), strict=True):
+    for total, before, tenants in zip_strict(seen, honest, (2, 3, 4)):
         assert before - total <= (tenants + 1) * most
         assert total >= SIZE * 3 // 4
 

@@ -16,6 +16,7 @@ import pytest
 from leased.processes import charged_user
 from leased.processes.charged_user import ENDED, payer_of
 from leased.processes.identity import peer_of
+from tests.support.together import zip_strict
 
 FIRST = 100_000  # of the numbers that the user has besides
 NUMBERS = 8
@@ -103,7 +104,7 @@ def attacker(listening: socket.socket, user: str, how: str) -> Iterator[list[soc
 
 def payers_of(socks: list[socket.socket]) -> set[int]:
     peers = [peer_of(sock) for sock in socks]
-    return {payer_of(sock, peer) for sock, peer in zip(socks, peers, strict=True)}
+    return {payer_of(sock, peer) for sock, peer in zip_strict(socks, peers)}
 
 
 @pytest.mark.parametrize("how", ["flat", "nested"])

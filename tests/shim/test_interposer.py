@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, state, tell
+from tests.support.together import pairwise
 
 
 def test_memory_is_managed_and_truthful(tenant: Start) -> None:
@@ -84,7 +84,7 @@ for _ in range(40):
     for job in jobs:
         output(job)
     slices = [(pid, start, end) for _, pid, start, end in emulated_gpu.trace() if pid in pids]
-    turns = sum(a[0] != b[0] for a, b in itertools.pairwise(slices))
+    turns = sum(a[0] != b[0] for a, b in pairwise(slices))
     assert turns >= 2, "both had the GPU by turns"
     usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
     handoffs = sum(next(iter(u.values()))["handoffs"] for u in usage)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from leased.base import toml_file
 from leased.sim.jobs import Setting
 from leased.sim.run import run
 from leased.sim.trace import trace_of
@@ -74,7 +74,7 @@ def test_the_page_has_these_figures_and_predictions() -> None:
 
 def test_the_trace_of_the_page_is_one() -> None:
     section = PAGE.read_text().split("## Against an H200", 1)[1]
-    trace = trace_of(tomllib.loads(re.findall(r"```toml\n(.*?)```", section, re.S)[0]))
+    trace = trace_of(toml_file.parse(re.findall(r"```toml\n(.*?)```", section, re.S)[0].encode()))
     assert run(trace, Setting("fcfs", "auto", 30 * S)).makespan / S == pytest.approx(
         predicted_s(RAN[1]), rel=0.01
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.core.device_events import QuantumSet
 from leased.core.events import Tick
@@ -18,6 +18,7 @@ from leased.sim.run import Result, run
 from leased.sim.trace import trace_of
 from tests.sim.recorded import DATA, JOBS, MEMORY, QUANTA_S, STEP_MS
 from tests.sim.scripted import GPU, Script
+from tests.support.together import zip_strict
 
 NEAR = 0.1
 
@@ -75,7 +76,7 @@ def test_a_prediction_from_one_quantum_is_what_came_of_another(known: int, asked
 def test_a_trace_is_read_again_as_it_was_printed() -> None:
     found = recorded(QUANTA_S[0])
     text = trace_text.text(found.trace, found.notes)
-    assert trace_of(tomllib.loads(text)) == found.trace
+    assert trace_of(toml_file.parse(text.encode())) == found.trace
 
 
 # -- events by hand ------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def found_bursts(script: Script) -> dict[int, list[tuple[float, float]]]:
     found = script.history()
     return {
         job.job: [(on / S, off / S) for on, off in pairs]
-        for job, pairs in zip(found.runs, bursts.of_all(found), strict=True)
+        for job, pairs in zip_strict(found.runs, bursts.of_all(found))
     }
 
 

@@ -10,10 +10,12 @@ from leased import policy
 from leased.sim.jobs import GIB, LOCKS, MS, Gpu, Job, S, Setting, Trace
 from leased.sim.run import Simulation, run
 from leased.sim.trace import cycles
+from tests.support.together import zip_strict
 
 GPUS = 2
 TIMES = st.sampled_from((0, 20 * MS, 300 * MS, 2 * S))
-BURSTS = st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4).filter(
+LISTS = st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4)
+BURSTS: st.SearchStrategy[list[tuple[int, int]]] = LISTS.filter(
     lambda bursts: any(gpu for gpu, _ in bursts)
 )
 JOBS = st.builds(
@@ -51,7 +53,7 @@ def test_all_work_is_done_and_nobody_ends_before_its_own_work(
 ) -> None:
     simulation = Simulation(trace, setting)
     found = simulation.run()
-    for who, (job, ended) in enumerate(zip(trace.jobs, found.jobs, strict=True)):
+    for who, (job, ended) in enumerate(zip_strict(trace.jobs, found.jobs)):
         assert simulation.node.processors.computed[who] == pytest.approx(job.gpu_ns, abs=1000)
         assert ended.end - ended.submit >= job.alone_ns
         assert 0 <= ended.moving <= ended.waited
@@ -65,7 +67,7 @@ def test_all_work_is_done_and_nobody_ends_before_its_own_work(
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(TRACES)
 def test_with_gpus_of_their_own_jobs_take_as_long_as_alone(trace: Trace) -> None:
-    for job, ended in zip(trace.jobs, run(trace, Setting(exclusive=True)).jobs, strict=True):
+    for job, ended in zip_strict(trace.jobs, run(trace, Setting(exclusive=True)).jobs):
         assert ended.end - ended.start == job.alone_ns
         assert ended.moved == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import pytest
 
@@ -12,6 +11,7 @@ from leased.slices import controller, without_shares
 from leased.slices.controller import Controller
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, TURN_US, Choice, Seen
 from tests.slices.model import Device, Job, Service, Told, Window
+from tests.support.together import pairwise, zip_strict
 
 BATCH_US = 2200.0
 
@@ -176,12 +176,12 @@ KERNELS = [(100.0, BATCH_US), (100.0, 20_000.0), (BATCH_US, 20_000.0)]
 def test_shares_of_jobs_that_always_have_work(
     shares: tuple[float, float], kernels: tuple[float, float]
 ) -> None:
-    jobs = {n: Job(kernel_us) for n, kernel_us in zip("ab", kernels, strict=True)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)})
+    jobs = {n: Job(kernel_us) for n, kernel_us in zip_strict("ab", kernels)}
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip_strict("ab", shares)})
     parts = node.run(15)
     together = sum(parts.values())
     assert together > 0.96
-    for name, share in zip("ab", shares, strict=True):
+    for name, share in zip_strict("ab", shares):
         assert parts[name] / together == pytest.approx(share, abs=0.01)
     assert node.changes(15) == 0
     assert not node.controller.obedience.caught
@@ -195,23 +195,23 @@ def test_shares_of_jobs_that_wait_for_each_kernel(
 ) -> None:
     """By what they get done of what they would do alone."""
     jobs = {"a": Job(kernels[0], 20), "b": Job(kernels[1], 20 if both else 0)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("ab", shares, strict=True)})
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip_strict("ab", shares)})
     parts = node.run(15)
     done = {name: part / alone(jobs[name]) for name, part in parts.items()}
     assert sum(done.values()) > 0.96
-    for name, share in zip("ab", shares, strict=True):
+    for name, share in zip_strict("ab", shares):
         assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize("pause_us", [0.0, 20.0])
 @pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.5, 0.3, 0.2)])
 def test_shares_of_three(shares: tuple[float, ...], pause_us: float) -> None:
-    jobs = {n: Job(us, pause_us) for n, us in zip("abc", (100, BATCH_US, 20_000), strict=True)}
-    node = Node(jobs, {n: (part, 1.0) for n, part in zip("abc", shares, strict=True)})
+    jobs = {n: Job(us, pause_us) for n, us in zip_strict("abc", (100, BATCH_US, 20_000))}
+    node = Node(jobs, {n: (part, 1.0) for n, part in zip_strict("abc", shares)})
     parts = node.run(15)
     done = {name: part / alone(jobs[name]) for name, part in parts.items()}
     assert sum(done.values()) > 0.96
-    for name, share in zip("abc", shares, strict=True):
+    for name, share in zip_strict("abc", shares):
         assert done[name] / sum(done.values()) == pytest.approx(share, abs=0.01)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leased.slices.controller import SAME, Controller
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Seen
 from leased.slices.targets import targets
+from tests.support.together import pairwise
 
 PARTS = st.integers(0, 100).map(lambda percent: percent / 100)
 
@@ -35,7 +34,7 @@ LOOKS = st.lists(st.dictionaries(st.integers(1, 4), jobs(), max_size=4), max_siz
 @given(LOOKS, st.lists(st.integers(-(10**9), 5 * 10**9)))
 def test_every_choice_can_be_kept(looks: list[dict[int, Seen]], steps: list[int]) -> None:
     controller, now = Controller(), 10**12
-    for look, step in zip(looks, steps + [5 * 10**8] * len(looks), strict=False):
+    for look, step in zip(looks, steps + [5 * 10**8] * len(looks)):
         now += step
         chosen = controller.look(now, look)
         holders = {job: seen for job, seen in look.items() if seen.holds}

@@ -24,6 +24,7 @@ from tests.slurm.cluster import FINISHED, PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.recorded import Records
+from tests.support.together import zip_strict
 
 PROGRAM = b"tests.slurm.chaos_job"
 LOOK_S = 0.1
@@ -142,7 +143,7 @@ class Storm:
         """All blows, spread over the time that the jobs take."""
         blows = self.blows()
         times = sorted(self.rng.uniform(0.02, 0.6) for _ in blows)
-        for at, blow in zip(times, blows, strict=True):
+        for at, blow in zip_strict(times, blows):
             self.wait_for_progress(at)
             blow()
 

@@ -22,6 +22,7 @@ from typing import Any
 from leased.slurm.usage_record import MARK, json_of
 from tests.slurm import conf, database
 from tests.slurm.processes import Daemon, StartError, wait_until
+from tests.support.together import zip_strict
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
@@ -359,7 +360,7 @@ class PrivateSlurm:
         said = self.run(
             "sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields), check=False
         ).stdout.splitlines()
-        return dict(zip(fields, said[0].split("|"), strict=True)) if said else {}
+        return dict(zip_strict(fields, said[0].split("|"))) if said else {}
 
     def sacct_lines(self, job_ids: Sequence[int]) -> list[str]:
         """What `sacct` prints of these jobs, with a header line."""

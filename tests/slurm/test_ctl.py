@@ -13,6 +13,7 @@ from tests.conftest import ROOT
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site
 from tests.slurm.test_share import gpu_job, site
+from tests.support.together import zip_strict
 
 __all__ = ["site"]  # the fixture, as a cluster of this module's own
 
@@ -92,7 +93,7 @@ def test_tasks_of_an_array_are_named_and_ended_one_by_one(site: Site) -> None:
     )
     wait_until("both tasks to be tenants", lambda: len(site.tenants()) == 2)
     listed = site.slurm.run("squeue", "-h", "-o", "%i %A").stdout.split()
-    numbers = dict(zip(listed[::2], map(int, listed[1::2]), strict=True))
+    numbers = dict(zip_strict(listed[::2], map(int, listed[1::2])))
     tenants = gpu_leasectl(site, "status")[1]["tenants"]
     assert {t["job"]: t["job_id"] for t in tenants} == numbers
     (last,) = (name for name, number in numbers.items() if number == array)

@@ -13,6 +13,7 @@ from leased.node.small_service import CANNOT_RUN
 from tests.slurm.leased import ROOT
 from tests.slurm.placer import PlacedSite, placed_site
 from tests.slurm.processes import wait_until
+from tests.support.together import zip_strict
 
 KEPT = "it is kept for a job that has waited for longer"
 SLURM_CONF = [
@@ -108,7 +109,7 @@ def test_what_slurm_places_by_itself_is_not_kept_away_and_does_no_harm(site: Pla
 
 def filled(site: PlacedSite, *limits: str) -> list[int]:
     """Jobs on both nodes, with these time limits; of which the one on the second ends first."""
-    nodes = zip(site.slurm.layout.node_names, limits or ("100", "50"), strict=True)
+    nodes = zip_strict(site.slurm.layout.node_names, limits or ("100", "50"))
     jobs = [site.submit("request:0.2", "-w", node, "-t", limit) for node, limit in nodes]
     for job in jobs:
         site.gpu(job)
@@ -136,17 +137,16 @@ def test_a_job_that_can_no_longer_use_it_keeps_it_from_nobody(
     two = site.slurm.layout.node_names[1]
     filled(site)
     tired, other = kept_from_another(site, "-p", "low")
-    match change:
-        case "hold":
-            site.slurm.run("scontrol", "hold", str(tired))
-        case "cancel":
-            site.slurm.run("scancel", str(tired))
-        case "begin":
-            update(site, f"jobid={tired}", "starttime=now+1hour")
-        case "exclude":
-            update(site, f"jobid={tired}", f"excnodelist={two}")
-        case _:
-            update(site, "partitionname=low", "state=down")
+    if change == "hold":
+        site.slurm.run("scontrol", "hold", str(tired))
+    elif change == "cancel":
+        site.slurm.run("scancel", str(tired))
+    elif change == "begin":
+        update(site, f"jobid={tired}", "starttime=now+1hour")
+    elif change == "exclude":
+        update(site, f"jobid={tired}", f"excnodelist={two}")
+    else:
+        update(site, "partitionname=low", "state=down")
     assert site.gpu(other)[0] == two
     if change == "partition":
         assert site.waits(tired)

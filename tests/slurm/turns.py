@@ -7,6 +7,7 @@ from pathlib import Path
 
 from leased.processes.stopped_processes import stands_still
 from tests.slurm.processes import wait_until
+from tests.support.together import zip_strict
 
 STEP_S = 0.01  # between looks at files that change many times a second
 
@@ -34,7 +35,7 @@ class Job:
         before = self.turns()
 
         def on() -> bool:
-            return all(now > then for now, then in zip(self.turns(), before, strict=True))
+            return all(now > then for now, then in zip_strict(self.turns(), before))
 
         try:
             wait_until(f"job {self.number} to get on", on, step=STEP_S)

@@ -30,6 +30,7 @@ from leased.store.records import TenantRecord
 from leased.store.store import Store
 from leased.usage.usage import figures, together
 from tests.store.test_store import UUID, tenant, used
+from tests.support.together import zip_strict
 
 COMPLETED, REQUEUED = 3, 1024
 
@@ -103,7 +104,7 @@ def test_runs_on_one_row_add_up() -> None:
 
     def usage(*figures: int) -> Usage:
         names = ("lease_ns", "shared_ns", "wait_ns", "handoffs", "moved_bytes", "peak_bytes")
-        return Usage(**dict(zip((*names, "overruns", "strays"), figures, strict=True)))
+        return Usage(**dict(zip_strict((*names, "overruns", "strays"), figures)))
 
     first, second = usage(5, 6, 7, 8, 9, 10, 1, 0), usage(1, 1, 1, 1, 1, 20, 0, 2)
     parts = [
@@ -236,7 +237,7 @@ class Site:
     def __init__(self, folder: Path):
         self.file = folder / "usage.db"
         self.slurm = Slurm()
-        self.runner = asyncio.Runner()
+        self.loop = asyncio.new_event_loop()
         self.now = 1000.0
         self.today = 1e9
         self.begin()
@@ -260,7 +261,7 @@ class Site:
         self.today = max((r.closed or 0 for r in self.store.unsettled()), default=self.today)
 
     def step(self) -> float | None:
-        return self.runner.run(self.writer.step())
+        return self.loop.run_until_complete(self.writer.step())
 
     def play(self, seconds: float) -> int:
         """Let so much time pass, at every moment at which something is due; how many steps."""
@@ -283,7 +284,7 @@ def site(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Site]:
     caplog.set_level(logging.INFO, "gpu-leased")
     made = Site(tmp_path)
     yield made
-    made.runner.close()
+    made.loop.close()
     made.store.close()
 
 
@@ -387,7 +388,7 @@ def test_jobs_that_end_while_slurmdbd_is_away_cost_nothing(
         begun.cancel()
 
     monkeypatch.setattr(site.writer, "step", counted)
-    site.runner.run(many_jobs_end())
+    site.loop.run_until_complete(many_jobs_end())
     assert len(looks) == 1
     site.slurm.fault = ""
     site.play(LAST_S)

@@ -113,7 +113,7 @@ def test_jobs_of_a_disk_that_gives_a_part_are_counted_once(
     db.set_authorizer(refuse)
     with pytest.raises(sqlite3.DatabaseError):
         contents.take_in(db)
-    db.set_authorizer(None)
+    db.set_authorizer(lambda *_: sqlite3.SQLITE_OK)
     contents.take_in(db)
     db.close()
     assert {job: dict(r.usage) for job, r in contents.open.items()} == {1: used(1000)}

@@ -18,6 +18,7 @@ from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import schema
 from leased.store.changes import Changes
+from leased.store.codes import CORRUPT, with_code
 from leased.store.records import TenantRecord
 from leased.store.store import Store
 from leased.store.syncer import Syncer
@@ -254,9 +255,7 @@ def test_file_that_is_damaged_meanwhile_is_replaced(
     store.put_setting("*", "lock", "on")
 
     def damaged(_: Changes, __: sqlite3.Connection) -> None:
-        fault = sqlite3.DatabaseError("database disk image is malformed")
-        fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise fault
+        raise with_code(sqlite3.DatabaseError("database disk image is malformed"), CORRUPT)
 
     with monkeypatch.context() as patch:
         patch.setattr(Changes, "write", damaged)

@@ -54,7 +54,7 @@ class Client:
             if isinstance(message, client_messages.Name):
                 self.send(daemon_messages.NAMED)
             with self._changed:
-                if isinstance(message, client_messages.Hello | client_messages.Memory):
+                if isinstance(message, (client_messages.Hello, client_messages.Memory)):
                     self.memory = message.memory
                     self.memories.append(self.memory)
                 if isinstance(message, client_messages.Hello):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support import parallel
+from tests.support.together import zip_strict
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist's classes are untyped
@@ -22,7 +23,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist's cla
         numbers = parallel.numbered(files)
         self._groups = {
             nodeid: parallel.group(file, number)
-            for nodeid, file, number in zip(collected, files, numbers, strict=True)
+            for nodeid, file, number in zip_strict(collected, files, numbers)
         }
         super().schedule()
 

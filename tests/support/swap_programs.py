@@ -14,6 +14,7 @@ from tests.emugpu.server import ROOT, EmulatedGpu
 from tests.slurm.leased import CHECKED
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import SET_UP, line, tell
+from tests.support.together import zip_strict
 
 MIB = 1 << 20
 
@@ -150,7 +151,7 @@ def two_full(
     daemon.auto = False
     jobs = [program(f"VALUE = {n}" + TWO) for n in (1, 2)]
     clients = [client_of(daemon, job) for job in jobs]
-    for job, client in zip(jobs, clients, strict=True):
+    for job, client in zip_strict(jobs, clients):
         assert line(job) == "has"
         client.grant()
         tell(job)

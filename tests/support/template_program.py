@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.together import zip_strict
+
 MODULES = (
     *("leased.node.daemon", "leased.copies.keeper", "leased.placer.service"),
     *("tests.slurm.hurried", "tests.slurm.activate", "tests.fault.askers"),
@@ -59,10 +61,10 @@ def become(request: dict[str, Any], fds: Sequence[int]) -> None:
     """What an exec would have set up: descriptors, session, directory, environment, arguments."""
     above = 1 + max(*request["numbers"], *fds)
     moved = [os.dup2(fd, above + place) for place, fd in enumerate(fds)]
-    for fd, number in zip(moved, request["numbers"], strict=True):
+    for fd, number in zip_strict(moved, request["numbers"]):
         os.dup2(fd, number, inheritable=True)
     kept = sorted({0, *request["numbers"]})
-    for low, high in zip(kept, [*kept[1:], above + len(fds)], strict=True):
+    for low, high in zip_strict(kept, [*kept[1:], above + len(fds)]):
         os.closerange(low + 1, high)
     os.setsid()
     os.umask(request["umask"])

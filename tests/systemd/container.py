@@ -11,11 +11,14 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from leased.processes.identity import ancestors
 from tests.slurm.processes import wait_until
 from tests.support import machine
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("systemd-nspawn", "unshare", "nsenter", "setpriv", "systemctl")

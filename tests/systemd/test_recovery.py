@@ -10,6 +10,7 @@ import pytest
 from tests.emugpu.programs import finish, line
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, tell
+from tests.support.together import zip_strict
 from tests.systemd.node import SERVICE, UNITS, Node
 
 HOLDER, WAITER = 9001, 9002
@@ -64,7 +65,7 @@ class Jobs:
         wait_until("another daemon", self.node.replaced(self.daemon), timeout=60)
         wait_until("both to be what they were", self._as_before)
         assert self.node.tenant(HOLDER)["epoch"] == self.epoch
-        same = [before == now for before, now in zip(self.sockets, self._sockets(), strict=True)]
+        same = [before == now for before, now in zip_strict(self.sockets, self._sockets())]
         assert same == [connected, connected]
         tell(self.holder)
         assert finish(self.holder) == "went on\n"

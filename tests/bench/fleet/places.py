@@ -4,12 +4,13 @@ that of all of them, for a thousandth of the time."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from leased.placement import kubeshare
 from leased.placement.api import Device, Placed, Request
 
 ROUNDED = 1e-5  # of a share
-State = tuple[float, int, int | None, bool]
+State = tuple[float, int, Optional[int], bool]
 
 
 def _state(device: Device) -> State:

@@ -24,6 +24,7 @@ from tests.bench.fleet.speeds import Speeds, seen
 from tests.bench.fleet.systems import BestFit, Exclusive, TimeSharing
 from tests.bench.fleet.tasks import MEMORY, Day
 from tests.bench.fleet.trace import STEP_S, Days, Floats, Ints
+from tests.support.together import zip_strict
 
 HORIZON = 3  # days
 PATIENCE_S, FORGETS_S = 600, 7200
@@ -34,7 +35,8 @@ SLOWEST, BINS = 3.0, 2000  # of the histogram of slowdowns
 
 def _summed(at: Ints, weights: Floats, minimum: int) -> Floats:
     """The sum of the weights at each number from 0 to minimum."""
-    return np.asarray(np.bincount(at, weights, minimum), dtype=np.float64)
+    found: Floats = np.asarray(np.bincount(at, weights, minimum), dtype=np.float64)
+    return found
 
 
 @dataclass
@@ -53,10 +55,8 @@ class Running:
     def add(self, rows: Sequence[tuple[int, int, int, float, float]]) -> None:
         """rows: who, gpu, program, memory, left."""
         if rows:
-            columns = list(zip(*rows, strict=True))
-            for name, values in zip(
-                ("who", "gpu", "program", "memory", "left"), columns, strict=True
-            ):
+            columns = list(zip_strict(*rows))
+            for name, values in zip_strict(("who", "gpu", "program", "memory", "left"), columns):
                 before = getattr(self, name)
                 setattr(self, name, np.concatenate([before, np.array(values, before.dtype)]))
             for name in ("worse", "unsaved"):
@@ -94,12 +94,14 @@ class Outcome:
     @property
     def jct(self) -> Floats:
         """From submission to end, s."""
-        return np.where(np.isnan(self.ends), self.until, self.ends) - self.comes
+        found: Floats = np.where(np.isnan(self.ends), self.until, self.ends) - self.comes
+        return found
 
     @property
     def waited(self) -> Floats:
         """From submission to the first start, s."""
-        return np.where(np.isnan(self.first), self.until, self.first) - self.comes
+        found: Floats = np.where(np.isnan(self.first), self.until, self.first) - self.comes
+        return found
 
     def slowdown(self, part: float) -> float:
         """Of so much of the online tasks' work it was at most this."""
@@ -137,7 +139,7 @@ class Simulation:
         pairs = [(n, gpu) for n, gpus in enumerate(where) for gpu in gpus]
         self.pod = np.array([online[n].pod for n, _ in pairs], dtype=np.int64)
         self.at = np.array([gpu for _, gpu in pairs], dtype=np.int64)
-        self.program = np.full(self.gpus, -1, dtype=np.int64)
+        self.program: Ints = np.full(self.gpus, -1, dtype=np.int64)
         tasks: dict[int, list[int]] = {}
         for n, gpu in pairs:
             tasks.setdefault(gpu, []).append(n)
@@ -232,7 +234,7 @@ class Simulation:
         total = np.cumsum(running.memory[order])
         begins = np.searchsorted(gpu, gpu, side="left")
         before = np.where(begins > 0, total[begins - 1], 0.0) if len(gpu) else total
-        fits = np.empty(len(gpu), dtype=bool)
+        fits: np.ndarray[Any, np.dtype[np.bool_]] = np.empty(len(gpu), dtype=bool)
         fits[order] = memory[gpu] + total - before <= MEMORY
         return fits
 

@@ -158,7 +158,7 @@ class Matched(BestFit):
         self.model = model
         self.profiles = profiles
         self.there: list[Profile] = []
-        self.kind_of = np.zeros(0, dtype=np.int64)
+        self.kind_of: Ints = np.zeros(0, dtype=np.int64)
         self.worths: dict[tuple[str, int], Floats] = {}
 
     def start(self, waiting: Sequence[int], tasks: Sequence[Offline]) -> Iterator[Start]:

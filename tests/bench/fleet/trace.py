@@ -8,9 +8,9 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 NODES, TASKS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"
 DUTY, MEMORY = "pod_gpu_duty_cycle_anon", "pod_gpu_memory_used_bytes_anon"
@@ -23,8 +23,8 @@ STEPS = DAY_S // STEP_S
 ONLINE, OFFLINE = "LS", "BE"
 LEAST_SAMPLES = 0.5  # of the day, for a pod whose day is used
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -123,4 +123,5 @@ def _by_step(samples: Mapping[float, float], first: float) -> Floats:
     times = np.array(sorted(samples))
     values = np.array([samples[time] for time in times])
     at = np.searchsorted(times - first, np.arange(STEPS) * STEP_S, side="right") - 1
-    return np.asarray(values[np.clip(at, 0, len(times) - 1)], dtype=np.float64)
+    found: Floats = np.asarray(values[np.clip(at, 0, len(times) - 1)], dtype=np.float64)
+    return found

@@ -9,6 +9,7 @@ import pytest
 
 from tests.emugpu.programs import finish, go_on, line, program, run
 from tests.emugpu.server import EmulatedGpu
+from tests.support.together import zip_strict
 
 GROUPS = "from tests.emugpu.groups_api import *\nwatch()\n"
 
@@ -127,7 +128,7 @@ def test_groups_take_turns_by_their_slices(emulated_gpu: EmulatedGpu) -> None:
     begin = 2 + next(i for i, (_, ns) in enumerate(turns) if ns > 2 * SWITCH_NS)
     assert set(turns[begin : begin + 40]) == {
         (process.pid, us * MODEL_NS // CARD_US + SWITCH_NS)
-        for process, us in zip((one, two), slices, strict=True)
+        for process, us in zip_strict((one, two), slices)
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import ExitStack
 from typing import Any
 
 from tests.emugpu.programs import finish, go_on, line, program, run
 from tests.emugpu.server import EmulatedGpu
+from tests.support.together import pairwise, zip_strict
 
 MIB = 1 << 20
 
@@ -146,9 +146,9 @@ ok(d.cuCtxSynchronize())
             finish(process)
     slices = [(pid, start, end) for _, pid, start, end in emulated_gpu.trace()]
     assert {pid for pid, _, _ in slices} == pids
-    assert all(a[2] <= b[1] for a, b in itertools.pairwise(slices)), "one at a time"
+    assert all(a[2] <= b[1] for a, b in pairwise(slices)), "one at a time"
     # While both had work they took turns: far more often than once a kernel.
-    assert sum(a[0] != b[0] for a, b in itertools.pairwise(slices)) > 40
+    assert sum(a[0] != b[0] for a, b in pairwise(slices)) > 40
     for pid in pids:
         assert account(emulated_gpu, pid)["kernels"] == 20
         assert account(emulated_gpu, pid)["busy_ns"] == 20 * 5_000_000
@@ -171,7 +171,7 @@ for turn in (2, 3):
     with ExitStack() as running:
         pair = [running.enter_context(program(emulated_gpu, code)) for _ in range(2)]
         pids = [int(line(process)) for process in pair]
-        for process, pid in list(zip(pair, pids, strict=True)) * 2:
+        for process, pid in list(zip_strict(pair, pids)) * 2:
             before = account(emulated_gpu, pid)["faulted_in"]
             go_on(process)
             assert line(process) == "swept"

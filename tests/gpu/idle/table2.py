@@ -16,6 +16,7 @@ from tests.gpu.checks import Result
 from tests.gpu.commands import whole_seconds
 from tests.gpu.idle.residents import GIB, LIMIT_S, node, status
 from tests.gpu.jobs import Job, Sharing, on_gpu, python, stopping, touch_host_memory
+from tests.support.together import zip_strict
 
 WANTS = {"heavy": 0.9, "light": 0.4}  # of the capped device
 QUANTA = {"heavy": ("5", "30"), "light": ("5",)}  # seconds
@@ -84,7 +85,7 @@ def run_weight(weight: str, chosen: argparse.Namespace) -> list[dict[str, Any]]:
     with node(f"{chosen.training_cap:g}GiB") as share:
         for quantum in QUANTA[weight]:
             pair = run_pair(share, weight, quantum, training, lines=lines, gpu=chosen.gpu)
-            for kind, one, both in zip(KINDS, alone, pair["answers"], strict=True):
+            for kind, one, both in zip_strict(KINDS, alone, pair["answers"]):
                 row = {"mix": f"{weight}_{kind}", "quantum": quantum}
                 rows.append(row | row_of(kind, one, both, pair))
                 print(f"  {tell(rows[-1])}", flush=True)

@@ -13,6 +13,7 @@ from typing import Any
 from tests.gpu.build import build
 from tests.gpu.jobs import JobFailed, Sharing, on_gpu
 from tests.support.tenant import register
+from tests.support.together import zip_strict
 
 LIMIT_S = 60.0
 JOB = 1  # no other job of that daemon has this number
@@ -53,7 +54,7 @@ def measure_becoming(share: Sharing, options: str, gpu: int, rounds: int) -> dic
             took = _run_ms(ways[way])
             if n:  # the first ones read files that nobody had read
                 times[way].append(took)
-    added = [job - bare for job, bare in zip(times["job"], times["bare"], strict=True)]
+    added = [job - bare for job, bare in zip_strict(times["job"], times["bare"])]
     return {
         "bare_ms": statistics.median(times["bare"]),
         "job_ms": statistics.median(times["job"]),

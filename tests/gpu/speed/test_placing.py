@@ -33,7 +33,7 @@ def test_every_thread_and_process_of_a_group_is_put_on_the_cores() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        process_group=0,
+        start_new_session=True,
     ) as process:
         assert process.stdin
         assert process.stdout

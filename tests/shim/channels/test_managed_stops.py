@@ -22,6 +22,7 @@ from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import Process, line, tell
 from tests.support.swap_programs import MIB, TOTAL, Program, client_of, finish
+from tests.support.together import zip_strict
 
 program, uuid = swap.program, swap.uuid
 
@@ -121,7 +122,7 @@ def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uu
         clients[turns % 2].calls()
         stops += clients[turns % 2].revoke().stopped
         turns += 1
-    for job, client in zip(jobs, clients, strict=True):
+    for job, client in zip_strict(jobs, clients):
         client.grant({uuid: 160 * MIB})
         tell(job)
         assert line(job).startswith("right")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, state, tell
+from tests.support.together import pairwise
 
 NULL_DRIVER = Path(__file__).resolve().parents[3] / "build" / "meson" / "tests" / "bench"
 LOCKED = "tq:10m,lock:on"

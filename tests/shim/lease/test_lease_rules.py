@@ -4,7 +4,6 @@ alone, with fakes at all doors (fakes.py, which checks each act)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from tests.shim.lease.fakes import CONTEXTS, IDLE_NEVER, MS, PIECES, Process, ffi, lib
+from tests.support.together import pairwise
 
 S = 1000 * MS
 STEP_S = 1  # so long the lease is kept for one call that does not come

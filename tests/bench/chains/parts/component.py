@@ -15,6 +15,7 @@ import sys
 from tests.emugpu.program_api import MIB, d, launch, ok, say, setup, wait
 
 ITEM = bytes(1024)
+F_SETPIPE_SZ = 1031  # fcntl has it from Python 3.10 on
 PIPE_BYTES = 4096  # the least that Linux has
 GRID, BLOCK = 1056, 256  # all multiprocessors of an H200
 
@@ -22,7 +23,7 @@ GRID, BLOCK = 1056, 256  # all multiprocessors of an H200
 def main() -> None:
     mib, rounds, kernels, take, put = map(int, sys.argv[1:])
     if put >= 0:
-        fcntl.fcntl(put, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        fcntl.fcntl(put, F_SETPIPE_SZ, PIPE_BYTES)
     setup()
     memory, words = ok(d.cuMemAlloc(mib * MIB)), mib * MIB // 4
     say("ready")

@@ -54,7 +54,7 @@ def test_handles_side_by_side_are_one_range() -> None:
     handles = [create(size) for size in sizes]
     assert free() == before - sum(sizes)
     end = at
-    for handle, size in zip(handles, sizes, strict=False):
+    for handle, size in zip(handles, sizes):
         put(end, handle, size)
         end += size
     n = sum(sizes) // 4

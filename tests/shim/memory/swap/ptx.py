@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tests.support.together import zip_strict
+
 LANES = 32
 Warp = list[int]
 
@@ -144,18 +146,16 @@ class Run:
         if name == "mov":
             return [v & mask for v in values[0]]
         if name == "mul.hi":
-            return [a * b >> bits for a, b in zip(*values, strict=True)]
+            return [a * b >> bits for a, b in zip_strict(*values)]
         if name in ("mul.wide", "mad.wide"):
             assert bits == 32
             added = values[2] if name == "mad.wide" else [0] * LANES
-            return [
-                (a * b + c) % 2**64 for a, b, c in zip(values[0], values[1], added, strict=True)
-            ]
+            return [(a * b + c) % 2**64 for a, b, c in zip_strict(values[0], values[1], added)]
         if name.startswith("setp."):
             compared = COMPARED[name.removeprefix("setp.")]
-            return [int(compared(a, b)) for a, b in zip(*values, strict=True)]
+            return [int(compared(a, b)) for a, b in zip_strict(*values)]
         compute = BINARY[name]
-        return [compute(a, b) & mask for a, b in zip(*values, strict=True)]
+        return [compute(a, b) & mask for a, b in zip_strict(*values)]
 
     def load_param(self, to: str, operand: str, bits: int) -> None:
         name, offset = self.addresses(operand)
@@ -184,7 +184,7 @@ class Run:
         else:
             low, high = (one.strip() for one in source.strip("{}").split(","))
             self.registers[to] = [
-                a | b << 32 for a, b in zip(self.registers[low], self.registers[high], strict=True)
+                a | b << 32 for a, b in zip_strict(self.registers[low], self.registers[high])
             ]
 
 

@@ -14,6 +14,7 @@ from tests.emugpu.programs import run
 from tests.emugpu.server import ROOT, EmulatedGpu
 from tests.shim.memory.swap import fingerprints, ptx
 from tests.shim.memory.swap.fingerprints import PRIME, STRETCH, TILE
+from tests.support.together import zip_strict
 
 PTX = ROOT / "shim" / "memory" / "swap" / "fingerprint.ptx"
 BASE, RESULTS = 0x700000000000, 0x10000
@@ -67,7 +68,7 @@ def by_ptx(secret: fingerprints.Secret, data: bytes, blocks: int) -> list[tuple[
     values = [value % PRIME for _, value in sorted(memory.written.items())]
     n = -(-tiles // STRETCH)
     assert sorted(memory.written) == [RESULTS + 8 * i for i in range(2 * n)]
-    return list(zip(values[::2], values[1::2], strict=True))
+    return list(zip_strict(values[::2], values[1::2]))
 
 
 def data_of(seed: int, tiles: int) -> bytes:
