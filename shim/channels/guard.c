@@ -273,10 +273,11 @@ static bool off_wanted(struct groups *all, const struct channel *channel, uint64
 	if (!group)
 		return channel->off;
 	gpu = gpu_of(all, group);
-	if (group->engine != RM_ENGINE_COMPUTE)
-		return channel->frozen ||
-		       (!stop_wanted() && gpu && gpu->duty.copies && pauses(gpu, now));
-	return stop_wanted() || pauses(gpu, now);
+	if (group->engine == RM_ENGINE_COMPUTE)
+		return stop_wanted() || pauses(gpu, now);
+	if (stop_wanted())
+		return channel->frozen;
+	return gpu && gpu->duty.copies && pauses(gpu, now);
 }
 
 /* -- making it so

@@ -155,6 +155,7 @@ CUresult emu_wait(CUstream stream)
 #define FORMS_ASYNC(name, parameters, which, call)                                                 \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		EMU_POINT();                                                                       \
 		stream = which(stream);                                                            \
 		return call;                                                                       \
 	}

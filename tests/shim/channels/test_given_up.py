@@ -7,6 +7,7 @@ from _gpulease import lib
 
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import controlled, held
+from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
@@ -74,6 +75,34 @@ def test_calls_that_return_late_are_not_held_against_the_driver(
         client.grant()
     controlled(client)
     tell(job, "end")
+    assert line(job) == "right"
+    finish(job)
+
+
+def test_all_goes_on_while_our_own_thread_is_in_the_driver(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
+) -> None:
+    """It may wait there for a thread of the program, and that one for kernels or copies."""
+    job = program(
+        """
+p = ok(d.cuMemAlloc(40 * MIB)); fill(p, 40 * MIB, 4)
+stream = ok(d.cuStreamCreate(1)); spin(1); ok(d.cuCtxSynchronize())
+lib = ctypes.CDLL("libcuda.so.1"); lib.emugpu_hold(b"cuMemcpyDtoHAsync_v2", 0)
+spin(3_000_000_000, stream); say("runs"); assert lib.emugpu_held(); say("held")
+wait(); lib.emugpu_let(); ok(d.cuStreamSynchronize(stream)); check_all(p, 40 * MIB, 4); say("right")
+"""
+    )
+    client = held(daemon, job)
+    client.send_revoke()
+    assert line(job) == "held"
+    wait_until(
+        "all to go on",
+        lambda: not any(group["stopped"] for group in emulated_gpu.stats()["groups"]),
+        timeout=30,  # it is held for a minute
+    )
+    tell(job)
+    client.until("release", lambda: client.released)
+    client.grant()
     assert line(job) == "right"
     finish(job)
 
