@@ -33,7 +33,7 @@ MARGIN = 0.2  # of what is allowed, at most, for what is not known
 SURE = 2.0  # standard errors: it is slowed down at all
 TINY = 1e-3  # as a slowdown
 HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
-TRIAL = 14  # looks
+BEFORE, TRIAL = 16, 14  # looks
 IN_VAIN = 12  # looks, one after the other
 HELPED = 0.35  # of what was to be expected: a cut that saves less is in vain
 AGAIN_NS, VAIN_NS = 60_000_000_000, 600_000_000_000  # the first and the longest pause after that
@@ -43,8 +43,7 @@ AGAIN_NS, VAIN_NS = 60_000_000_000, 600_000_000_000  # the first and the longest
 class Feedback:
     """Of one device. allowed: the slowdown. past: the duties of the last looks, the latest last.
     owed_ns: for how long offline jobs may still be stopped to learn. vain: looks in which the duty
-    helped too little. uncut: the slowdown before the first cut. trial: looks that are left of it.
-    helps: the last one was not in vain."""
+    helped too little. trial: looks that are left of it. helps: the last one was not in vain."""
 
     allowed: float
     duty: float = ALWAYS
@@ -54,7 +53,6 @@ class Feedback:
     owed_ns: float | None = None  # None: nothing has been learnt yet
     pause: Pause = field(default_factory=lambda: Pause(first=AGAIN_NS))
     vain: int = 0
-    uncut: float = 0.0
     trial: int = 0
     helps: bool = False
 
@@ -121,7 +119,7 @@ class Feedback:
             return
         if self.duty == ALWAYS:
             if self.pause.is_over(now) and self._sure() and self._most() > self.allowed:
-                self._begin_cut(slowdown)
+                self._begin_cut()
             return
         self.trial -= self.trial > 0
         self.vain = self.vain + 1 if self._helps_little() else 0
@@ -132,8 +130,10 @@ class Feedback:
             self.helps = True
             self._set(self.duty * self.allowed / max(self._most(), TINY))
 
-    def _begin_cut(self, slowdown: float) -> None:
-        self.uncut, self.vain = slowdown, 0
+    def _begin_cut(self) -> None:
+        self.vain = 0
+        for one in self.pulses.values():
+            one.begin_cut()
         if self.helps:
             self._set(ALWAYS * self.allowed / self._most())
         else:
@@ -144,8 +144,10 @@ class Feedback:
         """Whether the duty saves hardly anything of the slowdown before the cuts, though it is
         low enough to tell."""
         duty = self.duty / ALWAYS
-        left = max(one.lately.steep * duty for one in self.pulses.values() if one.lately.known)
-        return self.duty <= HALF and self.uncut - left < HELPED * (1 - duty) * self.uncut
+        known = [one for one in self.pulses.values() if one.slowdown(duty) is not None]
+        left = max(one.lately.steep * duty for one in known)
+        uncut = max(one.uncut for one in known)
+        return self.duty <= HALF and uncut - left < HELPED * (1 - duty) * uncut
 
     def _pulses(self) -> list[tuple[float, float]]:
         """The slowdown of each job of which it is known, and its standard error."""
@@ -157,8 +159,10 @@ class Feedback:
         return found
 
     def _sure(self) -> bool:
-        """Whether a job is slowed down, and that is no chance."""
-        return any(slowdown > SURE * doubt for slowdown, doubt in self._pulses())
+        """Whether a job is slowed down, and that is no chance. Before a trial it has to be known by
+        how much, since that tells whether the trial is in vain."""
+        told = self.helps or any(one.beside.has(BEFORE) for one in self.pulses.values())
+        return told and any(slowdown > SURE * doubt for slowdown, doubt in self._pulses())
 
     def _most(self) -> float:
         """What the slowdown may be, at most."""

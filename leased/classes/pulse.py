@@ -25,6 +25,7 @@ class Work(NamedTuple):
 # Of what is known, when more is learnt. A change is seen in what is kept for a short time.
 KEPT_ALONE, KEPT_BESIDE, KEPT_SHORT = 0.97, 0.985, 0.8
 LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
+LEAST_NS = 1.0  # for a call: what takes less cannot be compared
 ENOUGH = 3  # looks
 CHANGED = 4.0  # standard errors
 
@@ -51,7 +52,11 @@ class Line:
 
     @property
     def known(self) -> bool:
-        return self.looks >= ENOUGH * self.kept**ENOUGH
+        return self.has(ENOUGH)
+
+    def has(self, looks: int) -> bool:
+        """Whether there have been so many, of which the first ones count less by now."""
+        return self.looks >= looks * self.kept**looks
 
     @property
     def steep(self) -> float:
@@ -70,11 +75,13 @@ class Line:
 @dataclass
 class Pulse:
     """Of one job. times: ns for a call, alone. beside, lately: by which part a call takes longer,
-    against the part of the time in which offline jobs may run."""
+    against the part of the time in which offline jobs may run. uncut_ns: for a call, before the
+    first cut; 0: not known."""
 
     times: Line = field(default_factory=lambda: Line(KEPT_ALONE))
     beside: Line = field(default_factory=lambda: Line(KEPT_BESIDE))
     lately: Line = field(default_factory=lambda: Line(KEPT_SHORT))
+    uncut_ns: float = 0.0
 
     def add(self, work: Work, duty: float) -> None:
         """duty: the part of the time in which offline jobs could run, 0 to 1."""
@@ -83,10 +90,15 @@ class Pulse:
         ns = work.ns / work.calls
         if not duty:
             self.times.add(ns)
-        elif self.times.known and self.times.steep > 0:
+        elif self._comparable:
             self.beside.add(ns / self.times.steep - 1, duty)
             self.lately.add(ns / self.times.steep - 1, duty)
             self._compare()
+
+    @property
+    def _comparable(self) -> bool:
+        """Whether it is known what it takes alone, and that is more than nothing."""
+        return self.times.known and self.times.steep >= LEAST_NS
 
     def _compare(self) -> None:
         """Forget what does not fit what is seen lately."""
@@ -99,7 +111,18 @@ class Pulse:
 
     def slowdown(self, duty: float) -> float | None:
         """By how much its work takes longer than alone; None: it is not known."""
-        return self.beside.steep * duty if self.beside.known else None
+        return self.beside.steep * duty if self.beside.known and self._comparable else None
+
+    def begin_cut(self) -> None:
+        """Remember what a call takes while offline jobs have all their time."""
+        slowdown = self.slowdown(1.0)
+        self.uncut_ns = 0.0 if slowdown is None else self.times.steep * (1 + slowdown)
+
+    @property
+    def uncut(self) -> float:
+        """By how much its work took longer before the first cut, by what is known of it alone by
+        now. Only while slowdown() is known."""
+        return max(0.0, self.uncut_ns / self.times.steep - 1)
 
     def doubt(self, duty: float) -> float:
         """The standard error of the slowdown."""
