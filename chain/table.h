@@ -2,7 +2,7 @@
  *
  * A component may be killed at any point. So each change is a few stores in such an order that
  * after any of them the table is sound: a buffer has too many who hold it, never too few, and the
- * keeper takes away what a dead component had (keeper_pool.c).
+ * keeper takes away what a dead component had (keeper.c).
  */
 #ifndef CHAIN_TABLE_H
 #define CHAIN_TABLE_H

@@ -1,9 +1,9 @@
 """Who calls whom among C files, as their objects and includes say, and the rules for that.
 
 A file calls another when its object needs a symbol, a function or a variable, that the other's
-object defines, or when it includes the other's header. Files stand in rooms, folders with an
-order: a file may call only files of its own room and of rooms before it. And no files call each
-other in a circle.
+object defines, or when it includes the other's header. Files stand in rooms, which have an order:
+folders, or in a folder without any the files themselves, with their headers. A file may call only
+files of its own room and of rooms before it. And no files call each other in a circle.
 """
 
 from __future__ import annotations
@@ -54,13 +54,19 @@ def symbols(built: Sequence[Path]) -> dict[Path, Symbols]:
     return found
 
 
-def calls(top: Path, objects: Path) -> Iterator[Arrow]:
-    """The arrows between the C files below a folder whose objects meson has put into another."""
+def objects_of(top: Path, *folders: Path) -> dict[Path, str]:
+    """The objects that meson has put into these folders, with the C files below `top` that they
+    are of."""
     names = [str(path.relative_to(top)) for path in sorted(top.rglob("*.c"))]
-    built = {objects / f"{name.replace('/', '_')}.o": name for name in names}
-    built = {path: name for path, name in built.items() if path.exists()}
+    paths = {folder / f"{name.replace('/', '_')}.o": name for folder in folders for name in names}
+    return {path: name for path, name in paths.items() if path.exists()}
+
+
+def calls(top: Path, *folders: Path) -> Iterator[Arrow]:
+    """The arrows between the C files below a folder whose objects meson has put into others."""
+    built = objects_of(top, *folders)
     if not built:
-        raise FileNotFoundError(f"no objects of {top} in {objects}: run `make setup`")
+        raise FileNotFoundError(f"no objects of {top} in {folders}: run `make setup`")
     needs: dict[str, set[str]] = {}
     homes: dict[str, str] = {}
     for path, found in symbols(list(built)).items():
@@ -87,7 +93,7 @@ def upwards(arrows: Sequence[Arrow], rooms: Sequence[str]) -> list[str]:
     place = {room: number for number, room in enumerate(rooms)}
     wrong = []
     for arrow in arrows:
-        source, target = (Path(name).parts[0] for name in (arrow.source, arrow.target))
+        source, target = (Path(Path(n).parts[0]).stem for n in (arrow.source, arrow.target))
         if source not in place or target not in place:
             wrong.append(f"in no room: {arrow}")
         elif place[source] < place[target]:
@@ -116,8 +122,8 @@ def circles(arrows: Sequence[Arrow]) -> list[str]:
     return [f"in a circle: {arrow}" for arrow in back]
 
 
-def broken(top: Path, objects: Path, rooms: Sequence[str] = ()) -> list[str]:
+def broken(top: Path, *folders: Path, rooms: Sequence[str] = ()) -> list[str]:
     """Each rule that the C files below `top` break, with the files and the symbol."""
-    called, included = list(calls(top, objects)), list(includes(top))
+    called, included = list(calls(top, *folders)), list(includes(top))
     wrong = upwards(called + included, rooms) if rooms else []
     return wrong + circles(called) + circles(included)

@@ -7,30 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms.c_rooms import broken, calls, circles, includes, upwards
+from tests.rooms.c_rooms import INCLUDE, broken, objects_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "meson"
 SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", "lease", "hooks"]
 
 
-def test_the_interposers_rooms_call_downwards_only() -> None:
-    top, objects = ROOT / "shim", BUILT / "shim" / "libgpulease.so.p"
-    wrong = upwards([*calls(top, objects), *includes(top)], SHIM_ROOMS)
+CHAIN_ROOMS = ["gpu_lease_chain", "driver", "message", "table", "chain", "keeper"]
+SHIM = ROOT / "shim", [BUILT / "shim" / "libgpulease.so.p"]
+CHAIN = (
+    ROOT / "chain",
+    [
+        BUILT / "chain" / name
+        for name in ("libchain_shared.a.p", "libgpulease-chain.so.p", "gpu-lease-chain.p")
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("top", "folders", "rooms"),
+    [(*SHIM, SHIM_ROOMS), (*CHAIN, CHAIN_ROOMS)],
+    ids=["shim", "chain"],
+)
+def test_rooms_call_downwards_only_and_no_files_make_a_circle(
+    top: Path, folders: list[Path], rooms: list[str]
+) -> None:
+    wrong = broken(top, *folders, rooms=rooms)
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_interposers_files_make_no_circle() -> None:
-    top, objects = ROOT / "shim", BUILT / "shim" / "libgpulease.so.p"
-    wrong = circles(list(calls(top, objects))) + circles(list(includes(top)))
-    assert not wrong, "\n".join(wrong)
+@pytest.mark.parametrize(("top", "folders"), [SHIM, CHAIN], ids=["shim", "chain"])
+def test_every_file_is_looked_at(top: Path, folders: list[Path]) -> None:
+    missing = {str(path.relative_to(top)) for path in top.rglob("*.c")}
+    missing -= set(objects_of(top, *folders).values())
+    assert not missing, f"not built: {missing}"
 
 
-def test_every_file_of_the_interposer_is_looked_at() -> None:
-    objects = BUILT / "shim" / "libgpulease.so.p"
-    for path in (ROOT / "shim").rglob("*.c"):
-        name = str(path.relative_to(ROOT / "shim"))
-        assert (objects / f"{name.replace('/', '_')}.o").exists(), f"{name} is not built"
+def test_the_library_of_chains_includes_nothing_of_the_interposer() -> None:
+    """It asks the interposer by functions that it looks up, so either may be older."""
+    for path in CHAIN[0].glob("*.[ch]"):
+        for header in INCLUDE.findall(path.read_text()):
+            assert header in {path.name for path in CHAIN[0].glob("*.h")}, path
 
 
 def test_the_plugins_files_make_no_circle() -> None:
@@ -59,7 +77,7 @@ def built(top: Path, files: dict[str, str]) -> Path:
 
 def found(top: Path, files: dict[str, str]) -> list[str]:
     objects = built(top, files)
-    return broken(top / "src", objects, ["low", "high"])
+    return broken(top / "src", objects, rooms=["low", "high"])
 
 
 CALL = "int {name}(void); int {caller}(void) {{ return {name}(); }}"
@@ -103,6 +121,11 @@ def test_an_include_of_a_higher_room_is_found(tmp_path: Path) -> None:
 def test_a_file_in_no_room_is_found(tmp_path: Path) -> None:
     files = {"new/a.c": CALL.format(name="b", caller="a"), "low/b.c": LEAF.format(name="b")}
     assert found(tmp_path, files) == ["in no room: new/a.c -> low/b.c (b)"]
+
+
+def test_in_a_folder_without_folders_each_file_is_a_room(tmp_path: Path) -> None:
+    files = {"low.c": CALL.format(name="high", caller="low"), "high.c": LEAF.format(name="high")}
+    assert found(tmp_path, files) == ["upwards: low.c -> high.c (high)"]
 
 
 def test_a_circle_is_found_with_its_symbols(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from leased.base import toml_file
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("leased", "gpu_lease")
 
 
 def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
@@ -40,20 +41,28 @@ def test_every_room_imports_only_rooms_below_it() -> None:
 @pytest.mark.parametrize(
     ("module", "added", "said"),
     [
-        ("core/rules.py", "import leased.leasing.leases", "leased.core is not allowed to import"),
         (
-            "wire/header.py",
+            "leased/core/rules.py",
+            "import leased.leasing.leases",
+            "leased.core is not allowed to import",
+        ),
+        (
+            "leased/wire/header.py",
             "import leased.store.columns",
             "leased.wire is not allowed to import",
         ),
-        ("core/events.py", "import socket", "leased.core is not allowed to import socket"),
+        ("leased/core/events.py", "import socket", "leased.core is not allowed to import socket"),
+        ("gpu_lease/dlpack.py", "import gpu_lease.chain", "gpu_lease.dlpack is not allowed to"),
+        ("gpu_lease/chain.py", "import leased.base", "gpu_lease is not allowed to import leased"),
+        ("leased/api/client.py", "import gpu_lease.chain", "leased is not allowed to import gpu_"),
     ],
 )
 def test_a_forbidden_import_is_found(tmp_path: Path, module: str, added: str, said: str) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     unneeded = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "leased", tmp_path / "leased", ignore=unneeded)
-    with (tmp_path / "leased" / module).open("a") as file:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=unneeded)
+    with (tmp_path / module).open("a") as file:
         file.write(f"\n{added}\n")
     done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stderr
@@ -63,7 +72,8 @@ def test_a_forbidden_import_is_found(tmp_path: Path, module: str, added: str, sa
 
 def test_a_room_that_has_no_place_is_found(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "leased", tmp_path / "leased")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package)
     (tmp_path / "leased" / "attic").mkdir()
     (tmp_path / "leased" / "attic" / "__init__.py").touch()
     assert "leased.attic" in lint_imports(tmp_path).stdout
@@ -84,10 +94,11 @@ def imported(path: Path, modules: Collection[str]) -> Iterator[str]:
 
 
 def circle_in(checkout: Path) -> list[str]:
-    """Files of leased/ that import each other; empty: none do."""
+    """Files of leased/ or gpu_lease/ that import each other; empty: none do."""
     files = {
         ".".join(path.relative_to(checkout).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in (checkout / "leased").rglob("*.py")
+        for package in PACKAGES
+        for path in (checkout / package).rglob("*.py")
     }
     below = {
         name: {other for other in imported(path, files) if other in files and other != name}
