@@ -4,17 +4,18 @@
 its job by handle as through pinned host memory that both share.
 `handle_us_p50`: from before a put until another process has the buffer, through a pipe; the larger
 of those of 4 KiB and of 64 MiB. `handles`: how many were passed for it, `leaked`: what is left of
-them (buffers, descriptors). `killed`: `times` a random component of three was killed in its work,
-and the words of the others that were `wrong` after that. `parked`: `bytes` of buffers that left the
-GPU for another job's lease, and the words that were `wrong` when they had come back.
+them (buffers, descriptors). `killed`: components that are killed at random (endurance.py). HANDLES
+and KILLS in the environment say how many, a million and a thousand if not. `parked`: `bytes` of
+buffers that left the GPU for another job's lease, and the words that were `wrong` when they had
+come back.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from tests.support.chain import LIBRARY, SWAP, Components
 MIB = 1 << 20
 SIZE = 64 * MIB
 PASSES = 20
-HANDLES = int(os.environ.get("HANDLES", "20000"))
-KILLS = int(os.environ.get("KILLS", "20"))
+HANDLES = int(os.environ.get("HANDLES", "1000000"))
+KILLS = int(os.environ.get("KILLS", "1000"))
 MODEL = "emu-h200-medium"
 PARKED = 4  # buffers
+KEEPER_ENDS_S = 30  # at most after its last component
 # A job that fits only without the buffers.
 OTHER = """
 from tests.emugpu.program_api import *
@@ -57,27 +59,20 @@ def pair(leased: Leased) -> dict[str, Any]:
     return found
 
 
-def kill(components: Components) -> int:
-    """Words of others that were wrong after random components were killed."""
-    chosen, wrong = random.Random(1), 0
-    alive = [components(job=2) for _ in range(3)]
-    for turn in range(KILLS):
-        for own, one in enumerate(alive):
-            one("alloc", 4 * MIB, "-")
-            one("fill", one.n - 1, 10 * turn + own)
-        handles = [one("put", one.n - 1) for one in alive]
-        dead = chosen.randrange(3)
-        for own, one in enumerate(alive):
-            if own != dead:
-                one("get", handles[own - 1], "-")
-        alive[dead].tell("alloc", MIB, "-")
-        alive[dead].kill()
-        for own, one in enumerate(alive):
-            if own != dead:
-                wrong += int(one("wrong", one.n - 1, 10 * turn + (own - 1) % 3))
-                one("drop", one.n - 1)
-        alive[dead] = components(job=2)
-    return wrong
+def kill(leased: Leased) -> dict[str, int]:
+    """What endurance.py measures, and the descriptors that the daemon has more afterwards."""
+    code = (
+        "import json; from tests.bench.chains.parts.endurance import measure; "
+        f"print(json.dumps(measure({KILLS})), flush=True)"
+    )
+    assert leased.daemon is not None
+    files = Path(f"/proc/{leased.daemon.process.pid}/fd")
+    before = len(list(files.iterdir()))
+    found: dict[str, int] = json.loads(job(leased, 2, code))
+    until = time.monotonic() + KEEPER_ENDS_S
+    while (more := len(list(files.iterdir())) - before) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found | {"descriptors": more}
 
 
 def park(components: Components, gpu: EmulatedGpu) -> dict[str, int]:
@@ -97,14 +92,14 @@ def measure(work: Path) -> dict[str, Any]:
         gpu = ends.enter_context(EmulatedGpu(work / "gpu", MODEL))
         leased = ends.enter_context(Leased(work / "leased", work / "run", os.environ | gpu.env))
         measured = pair(leased)
+        killed = kill(leased)
         components = ends.enter_context(Components(leased))
-        wrong = kill(components)
         parked = park(components, gpu)
     return {
         "by_handle_of_host_copies": {"64MiB": round(measured["host_s"] / measured["handle_s"], 1)},
         "handle_us_p50": round(max(measured["handle_us"].values()), 1),
         "handles": HANDLES,
         "leaked": measured["leaked"],
-        "killed": {"times": KILLS, "wrong": wrong},
+        "killed": killed,
         "parked": parked,
     }
