@@ -65,6 +65,8 @@ class Deciding:
             if effects.unsettled:
                 effects.unsettled = False
                 self._settle()
+            if rules.chains and self._join():
+                continue
             changed, effects.changed = effects.changed, 0
             reached = rules.reached(changed) if rules.in_line else changed
             if rules.in_line > 1:
@@ -77,6 +79,16 @@ class Deciding:
             if found is not None:
                 self.leasing.grant(*found)
                 effects.changed |= changed
+
+    def _join(self) -> bool:
+        """Whether a waiter has joined others of its chain. Chains that do not fit part before."""
+        self.leasing.part(self.effects.changed)
+        may = self.rules.in_line and not self.rules.grace_until
+        found = self.leasing.chains.next_to_join() if may else None
+        if found is not None:
+            waiter, lease = found
+            self.leasing.grant(waiter, lease.until, lease)
+        return found is not None
 
     def _settle(self) -> None:
         """Devices are used in another way than before."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from leased.core.actions import Grant
+from leased.core.chains import Chains, fit, takes_part
 from leased.core.contention import Contention
 from leased.core.effects import Effects
 from leased.core.memory import Memory
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
 from leased.core.stages import Stages
-from leased.core.state import ALONE, FOREVER, Lease, Tenant
+from leased.core.state import ALONE, FOREVER, Device, Lease, Tenant
 from leased.core.waiters import Waiters
 
 
@@ -27,12 +28,14 @@ class Leasing:
         self.waiters = waiters
         self.quanta = Quanta(rules)
         self.short_turns = waiters.short_turns
+        self.chains = Chains(rules)
         self.stages = Stages(rules, effects, self.quanta, self.short_turns, self.end)
         self.contention = Contention(rules, effects, self.quanta, self.stages)
         self.epoch = self.first_epoch = first_epoch
 
-    def grant(self, tenant: Tenant, until: int) -> None:
-        """Grant the tenant its gang. Where it fills a gap, it must have released by `until`."""
+    def grant(self, tenant: Tenant, until: int, joined: Lease | None = None) -> None:
+        """Grant the tenant its gang. Where it fills a gap, it must have released by `until`.
+        joined: the lease of another one of its chain, whose quantum is its own too."""
         rules = self.rules
         shared = tenant.heeds != ALONE
         short, kept = self.short_turns.take(tenant)
@@ -44,6 +47,8 @@ class Leasing:
             prefetch = self._bring_in(tenant, shared)
         lease = self.hold(tenant, self.epoch)
         lease.handed, lease.moves_ns = handed, moves_ns
+        if joined is not None:
+            lease.joined, lease.since, lease.moves_ns = True, joined.since, joined.moves_ns
         if short or kept:
             self.short_turns.granted(lease, short, kept)
         awaits_room = bool(rules.where.swapping) and self.memory.awaits_room(tenant)
@@ -113,6 +118,8 @@ class Leasing:
         for device in tenant.devices:
             before = device.last_holder
             if before is not None and before != tenant.id:
+                if tenant.chain and before in self.rules.chains[tenant.chain]:
+                    continue
                 other = self.rules.tenants.get(before) if shared else None
                 if other is None or other.heeds == ALONE:  # the two could not run side by side
                     tenant.usage[device.uuid].handoffs += 1
@@ -153,13 +160,46 @@ class Leasing:
         self.effects.changed |= tenant.mask
         rules.end(tenant, lease.revoked_at if lease.revoked else rules.now)
         if rules.where.full or tenant.parked or tenant.id in rules.where.of:
-            self.memory.rest(tenant)
+            if tenant.chain:
+                self._rest(tenant)
+            else:
+                self.memory.rest(tenant)
         tenant.lease = None
         self.quanta.dues.put(tenant.id, None)
         if lease.short:
             self.short_turns.over(tenant, rules.now)
         if tenant.wider:
             self.take_wider(tenant)
+
+    def _rest(self, tenant: Tenant) -> None:
+        """Its memory may leave, unless others of its chain go on; with the last one's all may."""
+        mates = self.chains.holding(tenant)
+        if mates and not (tenant.parked or tenant.frozen or tenant.wider):
+            tenant.lingers = True
+            return
+        self.memory.rest(tenant)
+        if not mates:
+            for mate in self.chains.lingering(tenant):
+                self.memory.rest(mate)
+
+    def part(self, mask: int) -> None:
+        """Where the memory of a chain does not fit any more, it does not hold together."""
+        for device in self.rules.on(mask):
+            held = [t for t in device.holders.values() if t.heeds and t.lease]
+            held = [t for t in held if t.lease and not t.lease.revoked]
+            if not device.fits and held and takes_part(held[0]):
+                self._part(device, held)
+
+    def _part(self, device: Device, held: list[Tenant]) -> None:
+        """held: the tenants of one chain that hold the device, as they came."""
+        lingering = self.chains.lingering(held[0])
+        while not fit(device, [*held, *lingering]):
+            if lingering:
+                self.memory.rest(lingering.pop())
+            elif len(held) > 1:
+                self.stages.revoke(held.pop())
+            else:
+                return
 
     def release(self, tenant: Tenant, epoch: int) -> None:
         """The processes of the tenant have shut their gates and drained."""
@@ -192,7 +232,10 @@ class Leasing:
         self.hold(tenant, epoch)
         self.memory.work(tenant)
         self.contention.limit(tenant)
+        mates = self.chains.holding(tenant) if tenant.chain else []
         for other in list(self.rules.in_the_way(tenant)):
+            if other in mates:
+                continue
             loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
             if loser.lease and not loser.lease.revoked:
                 self.stages.revoke(loser)

@@ -89,6 +89,7 @@ class Memory:
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
         where any move."""
+        tenant.lingers = False
         moved, parts = {}, self.rules.parts_of(tenant)
         for residency, _ in parts:
             both = residency.touch(tenant.id)
@@ -100,12 +101,16 @@ class Memory:
         return moved
 
     def rest(self, tenant: Tenant) -> None:
+        """The tenant does not hold any more, and its memory may leave."""
+        tenant.lingers = False
         leaves = tenant.swaps or len(self.moves.leavers) > 0
         self.effects.moved |= tenant.mask if tenant.swaps else 0
         for residency, _ in self.rules.parts_of(tenant):
             residency.rest(tenant.id)
             if leaves:
                 self.moves.watch(tenant.id, self.rules.devices[residency.uuid])
+            if tenant.place is not None:  # it had lingered, and waits meanwhile
+                residency.wait(tenant.id, tenant.place)
         self.moves.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
@@ -125,6 +130,10 @@ class Memory:
         """Tell the tenant to evict all its memory, unless it cannot act."""
         if tenant.frozen:
             return
+        if tenant.lingers:
+            tenant.lingers = False
+            for residency, _ in self.rules.parts_of(tenant):
+                residency.rest(tenant.id)
         for device in tenant.devices:
             tenant.usage[device.uuid].move(0, device.residency.leave(tenant.id))
             self.moves.watch(tenant.id, device)

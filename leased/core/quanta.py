@@ -21,7 +21,8 @@ class Quanta:
         """All memory is restored, and the quantum begins, shorter if the restore took too long."""
         lease.restoring = False
         self.count_handoffs(lease)
-        lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS) - lease.ran_ns
+        if not lease.joined:
+            lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS) - lease.ran_ns
         self.plan_again(tenant, lease)
 
     def count_handoffs(self, lease: Lease) -> None:

@@ -46,6 +46,7 @@ class Rules:
             for n, (uuid, size) in enumerate(devices.items())
         }
         self.tenants: dict[int, Tenant] = {}
+        self.chains: dict[str, dict[int, Tenant]] = {}  # those of each that is named
         self.policies = Policies(make_policy, {u: d.bit for u, d in self.devices.items()})
         self.shares = Shares()
         self.charges = Charges(self.devices, self.policies)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leased.core.actions import Forfeit, Overrun, PassedOver, Revoke
+from leased.core.chains import are_together
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
@@ -96,6 +97,8 @@ class Stages:
         all_share = self.rules.can_share(stays)
         for tenant in there[1:]:
             if all_share and self.rules.can_share(tenant):
+                continue
+            if are_together(stays, tenant):
                 continue
             assert stays.lease is not None
             stays.lease.since = self.rules.now

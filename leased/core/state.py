@@ -64,6 +64,7 @@ class Lease:
     short: bool = False
     kept: Kept | None = None
     ran_ns: int = 0
+    joined: bool = False  # its quantum began with another's, see chains.py
     # Its handoffs, until its holder can begin to work: the devices by the time since when.
     handed: dict[int, list[str]] = field(default_factory=dict)
     # What its holder is told once others' memory has left; None: it has been told.
@@ -110,6 +111,8 @@ class Tenant:
     job: str = ""  # as squeue shows it
     online: bool = False  # of that class, see classes.py
     offline: bool = False
+    chain: str = ""  # what it is a part of, see chains.py; "": of none
+    lingers: bool = False  # its memory counts as held, for others of its chain
     devices: tuple[Device, ...] = ()
     mask: int = 0
     heeds: int = ALONE

@@ -70,6 +70,8 @@ class TenantChanges:
         tenant.usage = {uuid: Usage() for uuid in event.gang}
         tenant.seen_at = self.rules.now
         self.rules.tenants[event.tenant] = tenant
+        if tenant.chain:
+            self.rules.chains.setdefault(tenant.chain, {})[tenant.id] = tenant
         self.rules.join(tenant)
         self.rules.policies.of(tenant).opened(tenant)
         self.rules.shares.join(tenant)
@@ -84,6 +86,10 @@ class TenantChanges:
         for uuid in tenant.gang:
             self.rules.devices[uuid].gauge.forget(tenant.id)
         del self.rules.tenants[tenant.id]
+        if tenant.chain:
+            self.rules.chains[tenant.chain].pop(tenant.id)
+            if not self.rules.chains[tenant.chain]:
+                del self.rules.chains[tenant.chain]
         self.rules.policies.of(tenant).closed(tenant.id)
         self.rules.gangs_changed |= len(tenant.gang) > 1
         self.rules.shares.leave(tenant)
@@ -206,4 +212,5 @@ def tenant_of(event: Opened) -> Tenant:
         offline=event.job_class == classes.OFFLINE,
         limit=event.limit,
         job=event.job,
+        chain=event.chain,
     )

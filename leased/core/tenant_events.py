@@ -17,6 +17,7 @@ class Opened:
     request, limit: the parts of its devices' time that it is to have at least and may have at most.
     job: as squeue shows it, for whoever reads a record; it decides nothing.
     job_class: online, offline or none; see leased/core/classes.py.
+    chain: what it is a part of, see leased/core/chains.py; "": of none.
     """
 
     tenant: int
@@ -28,6 +29,7 @@ class Opened:
     limit: float = 1.0
     job: str = ""
     job_class: str = "none"
+    chain: str = ""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class ArbiterView:
         """The lease that a tenant holds: the arbiter's own."""
         return self._arbiter.tenants[job_id].lease
 
+    def hold_together(self, job_id: int, other: int) -> bool:
+        """Whether two tenants are of one chain, and hold their device together."""
+        tenants = self._arbiter.tenants
+        return self._arbiter.leasing.chains.could_hold(tenants[job_id], tenants[other])
+
     def find_tenant(self, job_id: int) -> TenantView | None:
         return self.tenant(job_id) if job_id in self._arbiter.tenants else None
 

@@ -95,7 +95,7 @@ class Clients:
 
         Another job may have the device by now: then the process is told to release it.
         """
-        client.held = epoch
+        client.held, client.borrows = epoch, bool(tenant.chain)
         if self.loop.view.lease(tenant.job_id) is None:
             self.loop.run(Adopted(tenant.job_id, epoch))
             # All processes of the job that wait get the lease which one of them holds.
@@ -125,6 +125,7 @@ class Clients:
         if message.epoch != client.held:
             return
         client.held = 0
+        client.borrows = False
         self.stuck.tell_released(tenant, client)
         self._speed_measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
@@ -144,9 +145,20 @@ class Clients:
     ) -> None:
         """The process can act again and releases a lease that its job had lost meanwhile."""
         client.passed = 0
-        memory_orders.send_evictions(tenant)
+        self._end_turn(tenant, client)
         if message.wants:
             self.request(tenant, client)
+
+    def _end_turn(self, tenant: Tenant, client: Client) -> None:
+        """The process has none of its chain's memory open any more."""
+        client.borrows = False
+        self._send_evictions(tenant)
+
+    def _send_evictions(self, tenant: Tenant) -> None:
+        """To its processes, and to those of its chain that have waited for it."""
+        kin = self.registry.kin(tenant)
+        for one in kin:
+            memory_orders.send_evictions(one, kin)
 
     def restored(self, tenant: Tenant, client: Client, message: client_messages.Restored) -> None:
         """All memory of the process is restored."""
@@ -232,6 +244,8 @@ class Clients:
             self.reports.process_ended(tenant)
         if held:
             self._check_released(tenant, held)
+        elif client.passed:
+            self._send_evictions(tenant)
 
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
         """A process has released. The tenant has when none of its processes holds the lease."""
@@ -242,6 +256,6 @@ class Clients:
         lease = self.loop.view.lease(tenant.job_id)
         if lease is None or lease.epoch == epoch:  # or it had forfeited it
             tenant.idle_ns = tenant.drain = None
-        memory_orders.send_evictions(tenant)
+        self._send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))
         self.grants.request_again(tenant)

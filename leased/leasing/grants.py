@@ -48,8 +48,8 @@ class Grants:
             arbiter.PassedOver: self._pass_over,
             arbiter.Overrun: self._overrun,
             arbiter.Forfeit: self._overrun,
-            arbiter.Evict: memory_orders.evict,
-            arbiter.Leave: memory_orders.leave,
+            arbiter.Evict: self._evict,
+            arbiter.Leave: self._leave,
             arbiter.Preload: memory_orders.preload,
             arbiter.Expect: memory_orders.expect,
         }
@@ -90,6 +90,14 @@ class Grants:
         """Tell a holder to restore more of its memory."""
         message = self._message(tenant, action.epoch, action.prefetch, restore=True)
         tenant.tell_holders(message)
+
+    def _evict(self, tenant: Tenant, action: arbiter.Evict) -> None:
+        memory_orders.evict(tenant, action)
+        memory_orders.send_evictions(tenant, self.registry.kin(tenant))
+
+    def _leave(self, tenant: Tenant, action: arbiter.Leave) -> None:
+        memory_orders.leave(tenant, action)
+        memory_orders.send_evictions(tenant, self.registry.kin(tenant))
 
     def _contend(self, tenant: Tenant, action: arbiter.Contend) -> None:
         tenant.idle_ns = action.idle_ns

@@ -46,23 +46,26 @@ class Introductions:
 
     def meet(
         self, kin: Iterable[tuple[bool, Named]], asker: Named, message: client_messages.Meet
-    ) -> None:
-        """Introduce the asker to the process of that name. kin: the processes of its chain, and
-        whether each is of its own job."""
+    ) -> Named | None:
+        """Introduce the asker to the process of that name, which is returned. kin: the processes of
+        its chain, and whether each lends memory to it: that leaves the GPU with its own lease."""
 
         def is_meant(other: Named) -> bool:
             if other is asker:
                 return False
             return other.keeper if message.name == KEEPER else other.name == message.name
 
-        own, other = next((found for found in kin if is_meant(found[1])), (True, None))
+        lends, other = next((found for found in kin if is_meant(found[1])), (True, None))
         if other is None and self.clock() >= self.settled_at:
             asker.send(daemon_messages.met(lib.GL_MET_NOBODY, message.number, message.what))
-        elif other is None or not self._introduce(asker, other, message, own):
+        elif other is None or not self._introduce(asker, other, message, lends):
             asker.send(daemon_messages.met(lib.GL_MET_LATER, message.number, message.what))
+        else:
+            return other
+        return None
 
     @staticmethod
-    def _introduce(asker: Named, other: Named, message: client_messages.Meet, own: bool) -> bool:
+    def _introduce(asker: Named, other: Named, message: client_messages.Meet, lends: bool) -> bool:
         """False: not now. One of the two does not read, or no descriptors are left."""
         if not (asker.takes_file() and other.takes_file()):
             return False
@@ -70,7 +73,7 @@ class Introductions:
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError:
             return False
-        code = lib.GL_MET_ASKED if own else lib.GL_MET_ABROAD
+        code = lib.GL_MET_ASKED if lends else lib.GL_MET_ABROAD
         asked = daemon_messages.met(code, 0, message.what)
         introduced = daemon_messages.met(lib.GL_MET_INTRODUCED, message.number, message.what)
         with ends[0], ends[1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leased.core.actions import Evict, Expect, Leave, Preload
 from leased.leasing.tenant import Client, Tenant
@@ -28,16 +28,14 @@ def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict
 
 
 def evict(tenant: Tenant, action: Evict) -> None:
-    """It must evict so many bytes from the device: now, or when it has released its lease."""
+    """It must evict so many bytes from the device, when send_evictions() says so."""
     tenant.evictions[action.device] = tenant.evictions.get(action.device, 0) + action.bytes
-    send_evictions(tenant)
 
 
 def leave(tenant: Tenant, _: Leave) -> None:
-    """It must evict all its memory: now, or when it has released its lease."""
+    """It must evict all its memory, when send_evictions() says so."""
     tenant.evictions.clear()
     tenant.must_leave = True
-    send_evictions(tenant)
 
 
 def cancel_evictions(tenant: Tenant) -> None:
@@ -46,11 +44,13 @@ def cancel_evictions(tenant: Tenant) -> None:
     tenant.must_leave = False
 
 
-def send_evictions(tenant: Tenant) -> None:
-    """Send what has to be evicted. No process can evict while one of the tenant holds a lease."""
+def send_evictions(tenant: Tenant, kin: Iterable[Tenant]) -> None:
+    """Send what has to be evicted. No process can evict while one of the tenant holds a lease, or
+    one of its chain that has memory of another job open. kin: the tenants of its chain."""
     if not (tenant.evictions or tenant.must_leave):
         return
-    if any(client.held or client.passed for client in tenant.clients):
+    clients = ((one is tenant or client.borrows, client) for one in kin for client in one.clients)
+    if any(counts and (client.held or client.passed) for counts, client in clients):
         return
     if tenant.must_leave:
         tenant.tell_all(daemon_messages.LEAVE)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from _gpulease import lib
 
 from leased.base import job_names
+from leased.chains import membership
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
 from leased.core.tenant_events import Parked
@@ -101,6 +102,10 @@ class Registry(Mapping[int, Tenant]):
             found = [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
             self._sharing[uuid] = found
         return list(found)
+
+    def kin(self, tenant: Tenant) -> list[Tenant]:
+        """The jobs of its chain, itself among them (leased/chains/membership.py)."""
+        return membership.members(tenant, self.by_job.values()) if tenant.chain else [tenant]
 
     def refusal(self, tenant: Tenant) -> str | None:
         """Why the policy of its devices refuses this tenant; None: it may open."""
@@ -206,4 +211,5 @@ def _opened(tenant: Tenant) -> Opened:
         limit=given.limit,
         job=tenant.job,
         job_class=given.job_class,
+        chain=f"{tenant.uid}/{tenant.chain}" if tenant.chain else "",
     )

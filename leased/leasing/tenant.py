@@ -35,6 +35,7 @@ class Client(Protocol):
     wants: bool
     held: int  # the epoch of the lease that it holds, else 0
     passed: int  # the epoch of a lease that its job has lost and it has not released, else 0
+    borrows: bool  # in its present turn it may have opened memory of another job of its chain
     restoring: bool  # its memory is being restored
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people

@@ -90,6 +90,7 @@ class ClientConnection(Connection):
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
         self.runs: dict[str, Runs] = {}
+        self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
         self.keeper = False
         self.rate = MessageRate(loop.time())

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from _gpulease import lib
 
-from leased.chains import membership
 from leased.connections import limits
 from leased.connections.accounts import Account
 from leased.copies.node_memory import Asker
@@ -66,9 +65,16 @@ def _why(leases: Leases, client: Sender, tenant: Tenant, _: client_messages.Why)
 def _meet(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Meet) -> None:
     if client.account is not None:
         client.account.spend(limits.MEETING_COST_S)
-    chain = membership.members(tenant, leases.tenants.values())
-    kin = ((t is tenant, c) for t in chain for c in t.clients if isinstance(c, type(client)))
-    leases.introductions.meet(kin, client, message)
+
+    def lends(other: Tenant) -> bool:
+        one = other is tenant
+        return one or leases.view.hold_together(tenant.job_id, other.job_id)
+
+    chain = leases.tenants.kin(tenant)
+    kin = ((lends(t), c) for t in chain for c in t.clients if isinstance(c, type(client)))
+    met = leases.introductions.meet(kin, client, message)
+    own: list[Named] = [c for c in tenant.clients if isinstance(c, type(client))]
+    client.borrows |= met is not None and met not in own
 
 
 def _copies(

@@ -24,7 +24,8 @@ enum gl_met_code {
 	GL_MET_ASKED = 1,      /* to the other process, with its end */
 	GL_MET_NOBODY = 2,     /* to the asker: no process of its job has that name */
 	GL_MET_LATER = 3,      /* to the asker: no process has that name yet; ask again */
-	GL_MET_ABROAD = 4      /* as ASKED, and the asker is of another job of the chain */
+	GL_MET_ABROAD = 4      /* as ASKED, and the memory is to stay on the device: the
+	                        * asker's job cannot hold it together with this one's */
 };
 
 struct gl_met {

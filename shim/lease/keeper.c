@@ -25,7 +25,7 @@ struct asked {
 	struct asked *next;
 	uint64_t what[2];
 	int end;
-	bool abroad;
+	bool stays;
 };
 
 static atomic_int door = -1;
@@ -74,7 +74,7 @@ static void *serve(void *argument)
 		if (gate_enter_for_memory()) {
 			close(asked->end);
 		} else {
-			shared_serve(asked->what, asked->end, asked->abroad);
+			shared_serve(asked->what, asked->end, asked->stays);
 			gate_leave();
 		}
 		free(asked);
@@ -82,13 +82,13 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-static void serve_later(const uint64_t what[2], int end, bool abroad)
+static void serve_later(const uint64_t what[2], int end, bool stays)
 {
 	struct asked *asked = malloc(sizeof(*asked));
 	bool taken;
 
 	if (asked)
-		*asked = (struct asked){NULL, {what[0], what[1]}, end, abroad};
+		*asked = (struct asked){NULL, {what[0], what[1]}, end, stays};
 	pthread_mutex_lock(&lock);
 	taken = asked && n_asked < ASKED_MOST;
 	if (taken) {
@@ -130,12 +130,14 @@ static void pass(int end)
 	close(end);
 }
 
-void keeper_take(const uint64_t what[2], int end, bool abroad)
+void keeper_take(const uint64_t what[2], int end, bool stays)
 {
 	if (what[0] == DOOR)
 		pass(end);
+	else if (shared_stays(what[0]))
+		shared_serve(what, end, false);
 	else
-		serve_later(what, end, abroad);
+		serve_later(what, end, stays);
 }
 
 bool keeper_begin(int program)

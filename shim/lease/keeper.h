@@ -21,8 +21,8 @@ bool keeper_is(void);
  * there is none. Waits for the daemon. */
 CUresult keeper_meet(int *end);
 
-/* The client thread: a process of the chain, of another job if `abroad`, asks for the keeper or for
- * memory of it. Takes over `end`. */
-void keeper_take(const uint64_t what[2], int end, bool abroad);
+/* The client thread: a process of the chain asks for the keeper or for memory of it, which stays on
+ * the device from then on if `stays`. Takes over `end`. */
+void keeper_take(const uint64_t what[2], int end, bool stays);
 
 #endif

@@ -33,6 +33,8 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out);
 /* The same of an allocation that goes on moving: the job's other processes have its block mapped
  * only while they have their lease (shared_import.c). It has a block of its own: at least 1 MiB. */
 CUresult shared_lend(CUdeviceptr base, struct shared_handle *out);
+/* Does the block with that number stay on the device? */
+bool shared_stays(uint64_t number);
 /* Sends a block, and the size of an allocation in it, to another process. what: the block's number
  * and the allocation's offset. A lent block has to be resident: the caller is inside the gate, and
  * with `keep` the block stays on the device from then on. Closes the socket `end`. */

@@ -118,6 +118,18 @@ static struct block *shared_block(uint64_t number)
 	return NULL;
 }
 
+bool shared_stays(uint64_t number)
+{
+	const struct block *block;
+	bool stays;
+
+	lock_take(&swap_lock);
+	block = shared_block(number);
+	stays = block && block->shared;
+	lock_give(&swap_lock);
+	return stays;
+}
+
 /* The caller holds swap_lock. Sends descriptors of segments from part->first on, as many as fit. */
 static bool send_segments(int end, const struct block *block, struct shared_part *part)
 {

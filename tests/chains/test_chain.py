@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.bench.handoff import moved
 from tests.conftest import Start
 from tests.emugpu.programs import finish, line
+from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
 from tests.support.chain import SWAP, Components
@@ -211,6 +213,28 @@ def test_jobs_of_one_chain_pass_buffers(component: Components) -> None:
     assert two("get", handle).isdigit()
     assert two("wrong", 0, 5) == "0"
     assert stranger("get", handle).startswith("OtherChainError")
+
+
+def test_buffers_of_a_chain_of_jobs_leave_and_come_back(
+    component: Components, tenant: Start, emulated_gpu: EmulatedGpu
+) -> None:
+    """Held by another job than the keeper's, which maps them again in each turn."""
+    one, two = component(128 * MIB, job=1, options=CHAIN), component(job=3, options=CHAIN)
+    for number in range(2):
+        one("alloc", 30 * MIB)
+        one("fill", number, 5 + number)
+    handles = [one("put", number) for number in range(2)]
+    at = [two("get", handle) for handle in handles]
+    for turn in range(3):
+        before, _ = moved(emulated_gpu)
+        finish(tenant(2, SWAP, "-c", OTHER))
+        assert moved(emulated_gpu)[0] > before, "some of it has left the GPU"
+        assert two("wrong", 0, 5 + 10 * turn) == "0"
+        assert two("fill", 0, 15 + 10 * turn) == "filled"
+        assert two("wrong", 1, 6) == "0"
+    assert one("get", two("put", 0)).isdigit()
+    assert one("wrong", 2, 35) == "0"
+    assert two("get", one("put", 2)) == at[0]
 
 
 def test_managed_memory_makes_no_chain(component: Components) -> None:

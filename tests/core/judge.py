@@ -21,6 +21,7 @@ from leased.core.arbiter import (
     Signalled,
     Tenant,
 )
+from leased.core.chains import are_together, fit
 from leased.core.rules import SHORT_NS
 from leased.policy import deficits, elastic_account
 from leased.sim.lease import CLOSING
@@ -161,8 +162,13 @@ class Judge:
             settled = [t for t in device.holders.values() if t.lease and not t.lease.revoked]
             locked = [t for t in settled if self.a.rules.lock_of(t) != "off"]
             alone = [t.id for t in locked if not self.a.rules.can_share(t)]
-            if alone and len(locked) > 1:
-                self.broken(f"{alone} and {[t.id for t in locked]} hold {uuid}")
+            if not alone or len(locked) < 2:
+                continue
+            there = [t.id for t in locked]
+            if not all(are_together(locked[0], t) for t in locked):
+                self.broken(f"{alone} and {there} hold {uuid}")
+            if not device.fits and not fit(device, locked):
+                self.broken(f"{there} are one chain, hold {uuid}, and do not fit")
 
     def waiters(self) -> None:
         """Each that could run has its turn in time, and at once where nobody is in its way."""

@@ -333,6 +333,7 @@ class World:
             request=job.request,
             limit=job.limit,
             job_class=job.job_class,
+            chain=job.chain,
         )
         if self.a.refusal(event) is None and self.a.lacks_share(event) is None:
             return event

@@ -45,7 +45,7 @@ class Process:
 
     def __init__(self, name: bytes = b"") -> None:
         self.name = name
-        self.keeper, self.own = False, True
+        self.keeper, self.lends = False, True
         self.told: list[bytes] = []
         self.ends: list[socket.socket] = []
         self.reads = self.passes = True
@@ -67,7 +67,7 @@ def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18)
     node = Introductions(lambda: 0)
     node.clock = lambda: now
     node.meet(
-        [(client.own, client) for client in clients], asker, client_messages.Meet(name, 1, (3, 4))
+        [(client.lends, client) for client in clients], asker, client_messages.Meet(name, 1, (3, 4))
     )
 
 
@@ -103,19 +103,19 @@ def test_the_keeper_of_a_chain_is_found_by_what_it_is() -> None:
     asker, keeper, abroad = Process(), Process(), Process()
     asks(asker, [asker, keeper], introductions.KEEPER)
     assert answer(asker.told[0])[0] == lib.GL_MET_NOBODY
-    keeper.keeper, abroad.own = True, False
+    keeper.keeper, abroad.lends = True, False
     asks(asker, [asker, keeper], introductions.KEEPER)
     assert answer(keeper.told[0]) == (lib.GL_MET_ASKED, 0, (3, 4))
     abroad.keeper, asker.keeper = True, True
     asks(asker, [asker, abroad], introductions.KEEPER)
-    assert answer(abroad.told[0])[0] == lib.GL_MET_ABROAD, "and it hears that it is another job's"
+    assert answer(abroad.told[0])[0] == lib.GL_MET_ABROAD, "and it hears that its memory is to stay"
     for process in (asker, keeper, abroad):
         for end in process.ends:
             end.close()
 
 
 def chained(job: int, uid: int, name: str) -> Tenant:
-    return Tenant(job, uid, replace(given("on"), chain=name), {UUID: 100 * GB})
+    return Tenant(job, uid, replace(given("on", swaps=True), chain=name), {UUID: 100 * GB})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, code: int) -> 
     owner.outbox.clear()
     door.say(asker, meet(NAME))
     assert answer(asker.outbox[0])[0] == code
-    assert [answer(m)[0] for m in owner.outbox] == [lib.GL_MET_ABROAD] * (not code)
+    assert [answer(m)[0] for m in owner.outbox] == [lib.GL_MET_ASKED] * (not code)
 
 
 def test_without_descriptors_it_is_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ class FakeClient:
         self.process = ProcessId(pid, 0)
         self.wants = self.restoring = False
         self.held = self.passed = 0
+        self.borrows = False
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.runs: dict[str, Runs] = {}
