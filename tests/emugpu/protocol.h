@@ -85,6 +85,9 @@ enum emu_op {
 	EMU_RM,               /* arg0 number of an ioctl of rm.h; payload its struct, then its
 	                       * parameters -> payload the same, as the kernel leaves them. Served
 	                       * at once, whatever was submitted before */
+	EMU_CHECKPOINT,    /* arg0 enum emu_checkpoint, arg1 pid, arg2 ms of a lock or 0; payload of
+	                    * a restore: old and new UUIDs, 16 bytes each -> r0 enum
+	                    * emu_process_state, of a question for it. Served at once */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* on a connection of role callback: the client's function has
 	                    * returned */
@@ -168,7 +171,9 @@ enum emu_graph_value {
  * not. repaired: a lost device is back, as after a reset; the contexts that it had stay broken.
  * Of controls of channel groups: all are unknown; the next one that changes something fails; stops
  * never return, and do not stop; compute groups have the slice `value` (in us) whatever is set;
- * contexts have `value` compute channels from now on; all of that is over. */
+ * contexts have `value` compute channels from now on; all of that is over.
+ * Of process checkpoints: the next lock, checkpoint, restore or unlock of a process whose first
+ * device this is fails, or the `value`-th from now on. */
 enum emu_fault {
 	EMU_FAULT_LOST = 1,
 	EMU_FAULT_OOM_ONCE = 2,
@@ -179,8 +184,25 @@ enum emu_fault {
 	EMU_FAULT_STOP_HANGS = 7,
 	EMU_FAULT_OWN_SLICE = 8,
 	EMU_FAULT_CHANNELS = 9,
-	EMU_FAULT_CONTROLS_WORK = 10
+	EMU_FAULT_CONTROLS_WORK = 10,
+	EMU_FAULT_LOCK = 11, /* in the order of enum emu_checkpoint */
+	EMU_FAULT_SAVE = 12,
+	EMU_FAULT_RESTORE = 13,
+	EMU_FAULT_UNLOCK = 14
 };
+
+/* What is done to a process, by another one or by itself, in the order of cuda.h. */
+enum emu_checkpoint {
+	EMU_CP_STATE,
+	EMU_CP_LOCK,
+	EMU_CP_SAVE,
+	EMU_CP_RESTORE,
+	EMU_CP_UNLOCK,
+	EMU_CPS
+};
+
+/* With CUDA's numbers. */
+enum emu_process_state { EMU_RUNNING, EMU_LOCKED, EMU_CHECKPOINTED };
 
 /* Results; the libraries turn them into CUresult or nvmlReturn_t. */
 enum emu_status {
@@ -190,7 +212,10 @@ enum emu_status {
 	EMU_NOT_READY,
 	EMU_BAD_ADDRESS, /* sticky for the context */
 	EMU_LOST,        /* sticky for the device */
-	EMU_ECC          /* sticky for the context */
+	EMU_ECC,         /* sticky for the context */
+	EMU_NOT_SUPPORTED,
+	EMU_ILLEGAL_STATE,
+	EMU_OS /* what a card's driver calls an error of the operating system */
 };
 
 struct emu_request {

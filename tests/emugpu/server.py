@@ -99,6 +99,9 @@ class EmulatedGpu:
         (the next one that changes something fails), "stop-hangs" (a stop neither stops nor
         returns), "own-slice" (compute groups have `value` us, whatever is set), "channels" (later
         contexts have `value` compute channels), until "controls-work".
+
+        Of process checkpoints: "lock", "checkpoint", "restore", "unlock": the next such call of a
+        process that sees this device first fails, or the `value`-th one from now on.
         """
         self._control("fail", str(device), fault, str(value))
 

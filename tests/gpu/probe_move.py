@@ -419,7 +419,7 @@ class Probe:
         self.moved(s, self.all)
 
     def full(self, s: Scenario) -> None:
-        neighbour = self.scenario("filling=600", device="1")
+        neighbour = self.scenario(f"filling={self._mib * 6 // 10}", device="1")
         try:
             if neighbour.ready():
                 self.moved(s, self.all)

@@ -131,9 +131,12 @@ CUresult emu_result(enum emu_status status)
 	    [EMU_BAD_ADDRESS] = CUDA_ERROR_ILLEGAL_ADDRESS,
 	    [EMU_LOST] = CUDA_ERROR_LAUNCH_FAILED,
 	    [EMU_ECC] = CUDA_ERROR_ECC_UNCORRECTABLE,
+	    [EMU_NOT_SUPPORTED] = CUDA_ERROR_NOT_SUPPORTED,
+	    [EMU_ILLEGAL_STATE] = CUDA_ERROR_ILLEGAL_STATE,
+	    [EMU_OS] = CUDA_ERROR_OPERATING_SYSTEM,
 	};
 
-	return status <= EMU_ECC ? results[status] : CUDA_ERROR_UNKNOWN;
+	return status <= EMU_OS ? results[status] : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult load_devices(void)
@@ -240,6 +243,18 @@ CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, vo
 	emu_enter();
 	result = ask(request, NULL, reply, payload);
 	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
+}
+
+CUresult emu_checkpoint_call(const struct emu_request *request, const void *in,
+                             struct emu_reply *reply)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	result = ask(request, in, reply, NULL);
 	pthread_setcancelstate(cancel, &cancel);
 	return result;
 }

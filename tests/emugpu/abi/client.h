@@ -98,6 +98,9 @@ CUresult emu_post(struct emu_request *request, const void *payload);
 CUresult emu_start_callbacks(void);
 CUresult emu_start_delivery(void);
 
+/* As emu_call, with a payload to send. */
+CUresult emu_checkpoint_call(const struct emu_request *request, const void *in,
+                             struct emu_reply *reply);
 /* One call of the kernel; *payload is malloc'ed, as large as what was sent. */
 CUresult emu_kernel_call(uint64_t number, const void *in, uint64_t size, void **payload);
 

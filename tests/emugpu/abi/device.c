@@ -2,6 +2,7 @@
 #include "abi/client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DRIVER_VERSION 13020
@@ -48,8 +49,18 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 
 EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
+	struct emu_request q = {.op = EMU_DEVICE, .arg = {(uint64_t)device}};
+	struct emu_device_info *now = NULL;
+	struct emu_reply r;
+	void *payload;
+
 	TRY(check(device));
-	memcpy(uuid->bytes, emu_info[device].uuid_bytes, sizeof(uuid->bytes));
+	/* It is another GPU's where the process was restored there; its bus id stays. */
+	if (!emu_call(&q, &r, &payload) && r.payload == sizeof(*now))
+		now = payload;
+	memcpy(uuid->bytes, now ? now->uuid_bytes : emu_info[device].uuid_bytes,
+	       sizeof(uuid->bytes));
+	free(now);
 	return CUDA_SUCCESS;
 }
 

@@ -48,6 +48,7 @@ struct block {
 	uint32_t frame; /* NO_FRAME: not on the device */
 	bool dirty;     /* written since it was last copied to the host */
 	bool written;   /* data has been written to it */
+	bool saved;     /* it is in the image of its allocation */
 };
 
 /* Memory of a device. It exists while its pointer, a handle or a mapping of it does. */
@@ -74,7 +75,9 @@ struct alloc {
 		uint32_t scheduled;         /* launches that will allocate it */
 	} graph;                            /* EMU_GRAPH */
 	bool managed;
-	uint8_t *host; /* backing of managed memory */
+	uint8_t *host;  /* backing of managed memory */
+	uint8_t *image; /* of a checkpointed process: the blocks that were on the device */
+	bool exported;  /* another process can open it (cuIpcGetMemHandle) */
 	uint32_t n_blocks;
 	struct block blocks[];
 };
@@ -245,6 +248,10 @@ struct process {
 	uint64_t received; /* asynchronous requests served */
 	uint64_t mps;      /* the MPS server of which it is a client; 0: of none */
 	uint64_t percent;  /* of the multiprocessors that it has then */
+	uint32_t uid;
+	enum emu_process_state state; /* locked, its requests wait */
+	bool locking;                 /* they wait already, and work is finishing */
+	bool stuck; /* a restore has found no room: as with driver 580, no later one works */
 	uint32_t connections;
 	int callback_fd;       /* connection that runs host functions, or -1 */
 	bool in_host_function; /* one at a time */
@@ -281,10 +288,12 @@ struct device {
 	bool oom_once;
 	struct {
 		bool unknown, once, stop_hangs;
-		uint64_t slice_us;    /* 0: as it is set */
-		uint32_t channels;    /* 0: COMPUTE_CHANNELS */
-	} controls;                   /* how they misbehave: enum emu_fault */
-	uint64_t in_until, out_until; /* each direction of the link is busy until then */
+		uint64_t slice_us; /* 0: as it is set */
+		uint32_t channels; /* 0: COMPUTE_CHANNELS */
+	} controls;                /* how they misbehave: enum emu_fault */
+	uint32_t
+	    checkpoint_fails[EMU_CPS]; /* the so-manieth call from now on fails; 0: none does */
+	uint64_t in_until, out_until;  /* each direction of the link is busy until then */
 	uint64_t busy_ns, in_bytes, out_bytes;
 	struct load load;    /* kernels of all contexts */
 	uint64_t peer_bytes; /* bytes of other devices that it has reached or copied directly */
@@ -339,8 +348,11 @@ enum emu_status alloc_loose(struct process *process, struct device *device, uint
                             enum emu_memory kind, struct alloc **out);
 void alloc_free(struct alloc *alloc);            /* its pointer or its last handle does not exist
                                                   * any more */
-void alloc_settle(struct alloc *alloc);          /* ends the memory if nothing refers to it any
-                                                  * more */
+uint64_t alloc_save(struct alloc *alloc);        /* its blocks leave for its image; returns bytes */
+uint64_t alloc_saved(const struct alloc *alloc); /* bytes in its image */
+void alloc_load(struct alloc *alloc);   /* they come to its device, which has room for them */
+void alloc_settle(struct alloc *alloc); /* ends the memory if nothing refers to it any
+                                         * more */
 enum emu_status alloc_back(struct alloc *alloc); /* gives it all its blocks, or none */
 void alloc_unback(struct alloc *alloc);
 bool alloc_pinned(const struct alloc *alloc);
@@ -357,6 +369,14 @@ void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
 uint64_t device_free_bytes(const struct device *device);
 /* What NVML says of a process: a card leaves managed memory out. */
 uint64_t process_plain(const struct process *process, const struct device *device);
+
+/* checkpoint.c: all that a process has on devices; the lock is held. */
+bool checkpoint_possible(const struct process *process);
+uint64_t checkpoint_save(struct process *process); /* returns bytes */
+/* to: by device, the device that takes its place. Returns false if one has too little room. */
+bool checkpoint_fits(const struct process *process, const uint32_t to[EMU_MAX_DEVICES]);
+uint64_t checkpoint_load(struct process *process, const uint32_t to[EMU_MAX_DEVICES]);
+void rm_move(struct process *process, const uint32_t to[EMU_MAX_DEVICES]); /* requests_rm.c */
 
 /* vmm.c: physical memory at reserved addresses; the lock is held. */
 uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);

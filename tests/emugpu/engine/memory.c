@@ -141,6 +141,54 @@ void alloc_unback(struct alloc *alloc)
 	}
 }
 
+uint64_t alloc_save(struct alloc *alloc)
+{
+	uint64_t size = alloc->device->model->block, moved = 0;
+
+	alloc->image = malloc(alloc->n_blocks * size);
+	if (!alloc->image)
+		abort(); /* an emulator out of host memory has nothing to say */
+	for (uint32_t i = 0; i < alloc->n_blocks; i++) {
+		struct block *block = &alloc->blocks[i];
+
+		if (block->frame == NO_FRAME)
+			continue;
+		memcpy(alloc->image + i * size, alloc->device->memory + block->frame * size, size);
+		alloc->device->frames[block->frame] = (struct frame){0};
+		block->frame = NO_FRAME;
+		block->saved = true;
+		moved += size;
+	}
+	return moved;
+}
+
+uint64_t alloc_saved(const struct alloc *alloc)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < alloc->n_blocks; i++)
+		n += alloc->blocks[i].saved;
+	return n * alloc->device->model->block;
+}
+
+void alloc_load(struct alloc *alloc)
+{
+	uint64_t size = alloc->device->model->block, moved_out = 0;
+
+	for (uint32_t i = 0; i < alloc->n_blocks; i++) {
+		uint32_t frame;
+
+		if (!alloc->blocks[i].saved)
+			continue;
+		frame = take_frame(alloc->device, &moved_out);
+		memcpy(alloc->device->memory + frame * size, alloc->image + i * size, size);
+		place(alloc, i, frame);
+		alloc->blocks[i].saved = false;
+	}
+	free(alloc->image);
+	alloc->image = NULL;
+}
+
 uint64_t blocks_of(const struct device *device, uint64_t size)
 {
 	uint64_t block = device->model->block;
@@ -252,6 +300,7 @@ void alloc_settle(struct alloc *alloc)
 	alloc_unback(alloc);
 	if (alloc->host)
 		munmap(alloc->host, alloc->n_blocks * device->model->block);
+	free(alloc->image);
 	free(alloc);
 }
 

@@ -90,6 +90,7 @@ static bool hello(struct connection *c, const struct emu_request *q, const char 
 			c->process = p;
 	if (c->role == EMU_ROLE_PROCESS && !c->process) {
 		c->process = process_open((uint32_t)peer.pid, q->arg[1]);
+		c->process->uid = peer.uid;
 		c->process->mps = q->arg[2];
 		c->process->percent = q->arg[3];
 		see_devices(c->process, visible);
@@ -329,7 +330,11 @@ static enum emu_fault fault_named(const char *name)
 	                                    [EMU_FAULT_STOP_HANGS] = "stop-hangs",
 	                                    [EMU_FAULT_OWN_SLICE] = "own-slice",
 	                                    [EMU_FAULT_CHANNELS] = "channels",
-	                                    [EMU_FAULT_CONTROLS_WORK] = "controls-work"};
+	                                    [EMU_FAULT_CONTROLS_WORK] = "controls-work",
+	                                    [EMU_FAULT_LOCK] = "lock",
+	                                    [EMU_FAULT_SAVE] = "checkpoint",
+	                                    [EMU_FAULT_RESTORE] = "restore",
+	                                    [EMU_FAULT_UNLOCK] = "unlock"};
 
 	for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i], name))
@@ -361,7 +366,8 @@ static int control(const char *dir, int argc, char **argv)
 		fprintf(stderr,
 		        "usage: emugpud --ctl DIR stats | fail DEVICE FAULT [VALUE]; faults: "
 		        "lost oom ecc repaired controls-unknown control-once stop-hangs "
-		        "own-slice=US channels=N controls-work\n");
+		        "own-slice=US channels=N controls-work lock checkpoint restore "
+		        "unlock\n");
 		return 2;
 	}
 	if (!send_all(fd, &q, sizeof(q)) || !recv_all(fd, &r, sizeof(r)))

@@ -125,6 +125,13 @@ static enum emu_status inject(struct device *device, uint64_t fault, uint64_t va
 		memset(&device->controls, 0, sizeof(device->controls));
 		device->info.compute_channels = COMPUTE_CHANNELS;
 		break;
+	case EMU_FAULT_LOCK:
+	case EMU_FAULT_SAVE:
+	case EMU_FAULT_RESTORE:
+	case EMU_FAULT_UNLOCK:
+		device->checkpoint_fails[EMU_CP_LOCK + fault - EMU_FAULT_LOCK] =
+		    value ? (uint32_t)value : 1;
+		break;
 	default:
 		return EMU_INVALID;
 	}
@@ -174,7 +181,7 @@ static bool serve_processes(struct connection *c, const struct emu_request *q)
 
 		for (struct context *x = p->contexts; x; x = x->next)
 			uses |= x->device == device;
-		if (uses)
+		if (uses && p->state != EMU_CHECKPOINTED)
 			list[n++] = (struct emu_process_info){.pid = p->pid,
 			                                      .bytes = process_plain(p, device),
 			                                      .busy_ns = p->account->busy_ns};
@@ -431,6 +438,15 @@ static const struct {
 
 bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 {
+	if (q->op == EMU_CHECKPOINT && c->process) {
+		bool goes_on = serve_checkpoint(c, q, payload);
+
+		free(payload);
+		return goes_on;
+	}
+	while (c->process && q->op != EMU_RM && !c->process->dead &&
+	       (c->process->locking || c->process->state != EMU_RUNNING))
+		wait_change(c->process);
 	if (q->op > EMU_ASYNC && c->process) {
 		/* The n-th asynchronous request of a process is served n-th, whichever thread sent
 		 * it. */

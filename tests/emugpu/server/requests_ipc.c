@@ -8,6 +8,7 @@ static bool export(struct connection *c, const struct emu_request *q)
 	if (!range_at(c->process, q->arg[0], &range) || range.mapping ||
 	    range.alloc->kind != EMU_PLAIN)
 		return reply(c, EMU_INVALID, NULL);
+	range.alloc->exported = true;
 	return reply(c, EMU_OK, (uint64_t[5]){range.alloc->id});
 }
 

@@ -174,6 +174,13 @@ static void drop(struct process *process, uint32_t root, uint32_t handle)
 	}
 }
 
+void rm_move(struct process *process, const uint32_t to[EMU_MAX_DEVICES])
+{
+	for (struct rm_object *o = process->objects; o; o = o->next)
+		if (o->device)
+			o->device = &emulator.devices[to[o->device->index]];
+}
+
 void rm_close(struct process *process)
 {
 	while (process->objects) {

@@ -48,6 +48,9 @@ bool serve_pool(struct connection *c, const struct emu_request *q);
 bool serve_rm(struct connection *c, const struct emu_request *q, const uint8_t *payload);
 void rm_close(struct process *process); /* it ends */
 
+/* requests_checkpoint.c */
+bool serve_checkpoint(struct connection *c, const struct emu_request *q, const uint8_t *payload);
+
 /* requests_vmm.c */
 bool serve_vmm(struct connection *c, const struct emu_request *q);
 
