@@ -29,6 +29,7 @@ class GpuNumbers:
     config: Callable[[], Config]
     usual: dict[str, int] = field(init=False)  # where Slurm's files say nothing
     looked_at: object = None
+    constrained: bool = False  # Slurm lets a job open the devices of its own GPUs alone
     fault: Refused | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +50,7 @@ class GpuNumbers:
         try:
             said = slurm_gpus.read(path) if path else None
             index = self._indices(said) if said else self.usual
+            self.constrained = said is not None and said.constrained
             fresh = [
                 self._numbered(gpu, index.get(gpu.uuid, NOT_SLURMS)) for gpu in self.leases.gpus
             ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from leased.admin import parking, share_details
+from leased.admin.moves import Moves
 from leased.api import own_job_answers as answers
 from leased.base import job_names
 from leased.base.errors import Refused
@@ -62,12 +63,14 @@ def _ended(record: TenantRecord) -> answers.EndedJob:
 
 @dataclass
 class Questions:
-    """Answers the questions. find: the tenant of a process. config: the configuration in force."""
+    """Answers the questions. find: the tenant of a process. config: the configuration in force.
+    moves: of jobs to other GPUs."""
 
     leases: Leases
     store: Store
     find: Callable[[Peer], Tenant | None]
     config: Callable[[], Config]
+    moves: Moves
 
     def handle(self, request: Request, peer: Peer) -> dict[str, Any]:
         """Answer one question. Refused: what is wrong with it."""
@@ -76,6 +79,8 @@ class Questions:
             "env": ((), self._env),
             "park": (("job_id",), self._park),
             "unpark": (("job_id",), self._unpark),
+            "move": (("job_id", "gpu"), self.moves.move),
+            "moved": (("job_id",), self.moves.moved),
         }
         name = request.get("op")
         if not isinstance(name, str) or name not in questions:

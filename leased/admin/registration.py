@@ -129,7 +129,7 @@ class Registration:
                 self.leases, self._with(tenant.job_id, tenant.uid, tenant.given, others)
             )
             self.leases.tenants.widen(tenant, more)
-            self.store.widen(tenant.job_id, tenant.totals)
+            self.store.place(tenant.job_id, tenant.totals)
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: there is too little host memory for what the wider gang may have to evict."""

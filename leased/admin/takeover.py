@@ -80,6 +80,7 @@ class Takeover:
             )
         else:
             self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
+        tenant.former = dict.fromkeys(record.usage.keys() - tenant.gang, max(totals.values()))
         remembered = self._remembered(tenant, record)
         self.leases.tenants.open(tenant, record.usage, remembered, record.parked_by, record.steps)
 
@@ -93,5 +94,5 @@ class Takeover:
 
     def give_up(self, record: TenantRecord) -> None:
         """Close the tenant: its usage is final."""
-        usage = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
+        usage = {uuid: Usage() for uuid in record.gang} | dict(record.usage)
         self.store.close_tenant(record.job_id, usage)

@@ -58,6 +58,16 @@ def ask_park(path: Path, op: str, job: str) -> answers.Mine:
     return cast(answers.Mine, _ask(path, {"op": op, "job_id": job}))
 
 
+def ask_move(path: Path, job: str, gpu: str) -> Answer:
+    """Begin to move a job; see leased/admin/moves.py."""
+    return _ask(path, {"op": "move", "job_id": job, "gpu": gpu})
+
+
+def ask_moved(path: Path, job: str) -> Answer:
+    """How that goes."""
+    return _ask(path, {"op": "moved", "job_id": job})
+
+
 def park_text(answer: answers.Mine) -> str:
     """What happens to the jobs' memory now."""
     return "\n".join(map(_parks, answer["jobs"]))

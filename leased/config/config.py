@@ -112,6 +112,7 @@ class Config:
     overrun: str = keys.default("limits.overrun")
     overrun_signal: str = keys.default("limits.overrun_signal")
     holder_shown: str = keys.default("limits.holder_shown")
+    move: str = keys.default("limits.move")
     swap: bool = keys.default("limits.swap")
     swap_host: str = keys.default("limits.swap_host")
     swap_ahead: str = keys.default("limits.swap_ahead")

@@ -167,6 +167,13 @@ KEYS = (
         "the job's number, or also its user.",
     ),
     key(
+        "limits.move",
+        kinds.word(kinds.MOVE),
+        "root",
+        "Who may move a job to another GPU of its node: nobody, root, or also the job's user. "
+        "Slurm does not learn of it (docs/moving.md).",
+    ),
+    key(
         "limits.swap",
         kinds.SWITCH,
         True,

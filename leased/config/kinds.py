@@ -16,6 +16,7 @@ NEVER = "never"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
 SWAP_FULL = REQUEST_FULL = ("refuse", "wait")
+MOVE = ("off", "root", "users")  # who may have jobs moved
 UNHEALTHY = ("log", "refuse", "evict")
 CONTROLLERS = ("feedback", "pid", "slices")
 SPACES = (options.TIME, options.MPS)

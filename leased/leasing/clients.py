@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from leased.classes.pulse import Work
 from leased.connections.limits import credible
@@ -49,6 +49,8 @@ class Clients:
         self.reports = reports
         # Called with a tenant that Slurm is about to suspend.
         self.on_suspend: Callable[[Tenant], None] = lambda _: None
+        # Called with a tenant that needs further devices, and what it sees of them.
+        self.on_left: Callable[[Tenant, Mapping[str, int]], None] = registry.widen
 
     def suspends(self, tenant: Tenant) -> None:
         """Slurm is about to stop the process, so the job must leave its GPUs now."""
@@ -72,6 +74,7 @@ class Clients:
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)
+        self.notice_left(tenant)
         if hello.memory:
             self._evict_if_parked(tenant)
         if hello.held_epoch:
@@ -126,6 +129,7 @@ class Clients:
             return
         client.held = 0
         client.borrows = False
+        client.stopped = message.stopped
         self.stuck.tell_released(tenant, client)
         self._speed_measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
@@ -205,9 +209,21 @@ class Clients:
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:
         """The process says how much memory it has now."""
+        if client.arriving and client.arriving not in message.memory:
+            return  # it said this before it knew that it was moved
+        client.arriving = ""
         if client.memory != message.memory:
             client.memory = message.memory
             self.reports.changed(tenant)
+            self.notice_left(tenant)
+
+    def notice_left(self, tenant: Tenant) -> None:
+        """A process of a job that was moved uses a GPU that the job had before: the job needs both
+        from now on."""
+        used = {uuid for client in tenant.clients for uuid in client.memory}
+        left = {uuid: most for uuid, most in tenant.former.items() if uuid in used}
+        if left.keys() - tenant.totals.keys():
+            self.on_left(tenant, left)
 
     def details(self, tenant: Tenant, client: Client, message: client_messages.Details) -> None:
         """The process says why memory of it is fixed, and how much was evicted without a copy."""

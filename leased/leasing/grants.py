@@ -66,7 +66,7 @@ class Grants:
     def join(self, tenant: Tenant, client: Client) -> None:
         """Grant the tenant's lease to one more of its processes."""
         state = self.loop.view.tenant(tenant.job_id)
-        client.wants, client.held = False, state.epoch
+        client.wants, client.held, client.stopped = False, state.epoch, False
         client.send(self._message(tenant, state.epoch, {}))
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
@@ -82,6 +82,7 @@ class Grants:
         message = self._message(tenant, grant.epoch, grant.prefetch)
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
+            client.stopped = False
             client.send(message)
         if not wanting:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))

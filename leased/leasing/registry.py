@@ -109,15 +109,15 @@ class Registry(Mapping[int, Tenant]):
 
     def refusal(self, tenant: Tenant) -> str | None:
         """Why the policy of its devices refuses this tenant; None: it may open."""
-        return self.loop.arbiter.refusal(_opened(tenant))
+        return self.loop.arbiter.refusal(opened(tenant))
 
     def lacks_share(self, tenant: Tenant) -> str | None:
         """Why this tenant, if it opens, waits for its share of its GPUs; None: it does not."""
-        return self.loop.arbiter.lacks_share(_opened(tenant))
+        return self.loop.arbiter.lacks_share(opened(tenant))
 
     def understands(self, tenant: Tenant, before: PolicyState) -> bool:
         """Whether the tenant's policy can use what a policy remembered of it before a restart."""
-        return self.loop.arbiter.understands(_opened(tenant), before)
+        return self.loop.arbiter.understands(opened(tenant), before)
 
     def open(
         self,
@@ -135,7 +135,7 @@ class Registry(Mapping[int, Tenant]):
         self.by_job[tenant.job_id] = tenant
         self._sharing.clear()
         self.steps.open(tenant.job_id, tenant.swaps, steps or {})
-        self.loop.run(_opened(tenant))
+        self.loop.run(opened(tenant))
         self.device_totals.goes_on(tenant.job_id, usage or {})
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, used.amounts()))
@@ -146,11 +146,15 @@ class Registry(Mapping[int, Tenant]):
 
     def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
         """Another step of the job uses further devices: they join its gang."""
-        tenant.totals = {**tenant.totals, **totals}
-        tenant.gang = tuple(tenant.totals)
-        self._sharing.clear()
+        self.place(tenant, {**tenant.totals, **totals})
         tenant.tell_all(self.welcome(tenant))
         self.loop.run(Widened(tenant.job_id, tenant.gang))
+
+    def place(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
+        """The tenant has these devices from now on; the arbiter is told by the caller."""
+        tenant.totals = dict(totals)
+        tenant.gang = tuple(totals)
+        self._sharing.clear()
 
     def close(self, job_id: int) -> FinalUsage:
         """Close the tenant and return its usage. Processes that still run are refused."""
@@ -203,7 +207,7 @@ class Registry(Mapping[int, Tenant]):
         return self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
 
 
-def _opened(tenant: Tenant) -> Opened:
+def opened(tenant: Tenant) -> Opened:
     given = tenant.given
     return Opened(
         *(tenant.job_id, tenant.gang, given.lock, given.quantum_ns, tenant.swaps),

@@ -37,6 +37,10 @@ class Client(Protocol):
     passed: int  # the epoch of a lease that its job has lost and it has not released, else 0
     borrows: bool  # in its present turn it may have opened memory of another job of its chain
     restoring: bool  # its memory is being restored
+    moves: bool  # it can move to another GPU
+    keeper: bool  # it keeps the memory of its chain
+    arriving: str  # the GPU to which it was moved, until it says what it has there; else ""
+    stopped: bool  # its work was stopped in mid-kernel when it last released
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
@@ -86,6 +90,9 @@ class Tenant:
     # ended, it may run on without one.
     cut_off: set[tuple[str, ProcessId]] = field(default_factory=set)
     job: str = ""
+    # By UUID, what it saw of devices that it had before it was moved. Processes that begin later
+    # are there: CUDA_VISIBLE_DEVICES says so.
+    former: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gang = tuple(self.totals)

@@ -54,21 +54,21 @@ class Mps:
         start what is missing."""
         for gpu in self.leases.gpus.slurms():
             left = self._control(gpu)
-            if left.pid() is not None and not self._has_mode(gpu):
+            if left.pid() is not None and not self.has_mode(gpu):
                 await left.quit()
         await self.beat()
 
     async def beat(self) -> None:
         """Look at the GPUs in this mode. Call it every LOOK_S."""
         gpus = self.leases.gpus.slurms()
-        looked = [gpu for gpu in gpus if gpu.uuid in self.servers or self._has_mode(gpu)]
+        looked = [gpu for gpu in gpus if gpu.uuid in self.servers or self.has_mode(gpu)]
         if looked:
             await asyncio.gather(*map(self._look, looked))
 
     def _wanted(self, gpu: Gpu) -> DeviceConfig:
         return self.config().for_device(gpu.index, gpu.uuid)
 
-    def _has_mode(self, gpu: Gpu) -> bool:
+    def has_mode(self, gpu: Gpu) -> bool:
         """Whether the GPU is to be in this mode: for the jobs that are there, or else by the
         configuration."""
         there = self.leases.tenants.sharing(gpu.uuid)
@@ -78,13 +78,13 @@ class Mps:
         any_user = self._wanted(gpu).mps_together == "any"
         server = self.servers.get(gpu.uuid)
         if server is not None and not self.leases.tenants.sharing(gpu.uuid):
-            if not self._has_mode(gpu) or server.any_user != any_user:
+            if not self.has_mode(gpu) or server.any_user != any_user:
                 await server.end("it is being ended")
                 del self.servers[gpu.uuid]
             elif self.leases.view.device(gpu.uuid).state.drained:
                 await server.end(DRAINED)  # so that the driver can be unloaded
                 return
-        if gpu.uuid not in self.servers and self._has_mode(gpu):
+        if gpu.uuid not in self.servers and self.has_mode(gpu):
             self.servers[gpu.uuid] = Server(self._control(gpu), gpu.index, any_user)
         server = self.servers.get(gpu.uuid)
         if server is None:

@@ -92,7 +92,8 @@ class ClientConnection(Connection):
         self.runs: dict[str, Runs] = {}
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
-        self.keeper = False
+        self.keeper = self.moves = self.stopped = False
+        self.arriving = ""
         self.rate = MessageRate(loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
@@ -172,7 +173,7 @@ class ClientConnection(Connection):
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
             self.leases.slices.came(tenant)
-            self.keeper = message.keeper
+            self.keeper, self.moves = message.keeper, message.moves
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, message._replace(memory=memory))
             self.on_heard(self)
@@ -184,7 +185,8 @@ class ClientConnection(Connection):
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
-        self.keeper = False
+        self.keeper = self.moves = self.stopped = False
+        self.arriving = ""
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""

@@ -15,6 +15,7 @@ from leased import __version__
 from leased.admin import host_memory
 from leased.admin.admin import Admin
 from leased.admin.jobs import Jobs
+from leased.admin.moves import Moves
 from leased.admin.questions import Questions
 from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
 from leased.admin.status import Seen
@@ -31,6 +32,7 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.moving.mover import Mover
 from leased.mps import mps
 from leased.mps.mps import Mps
 from leased.node.boot import booted_since
@@ -88,7 +90,9 @@ class Daemon:
         self._connect_parts()
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
         self.monitors.report(found)
-        questions = Questions(self.leases, self.store, self.jobs.find, lambda: self.in_force)
+        questions = Questions(
+            *(self.leases, self.store, self.jobs.find, lambda: self.in_force), self._make_moves()
+        )
         self.listeners = Listeners(self.loop, self.admin, questions, self.accounts)
         self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
 
@@ -123,6 +127,17 @@ class Daemon:
         with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
             admin.renumber()
         return admin
+
+    def _make_moves(self) -> Moves:
+        """The part that moves jobs to other GPUs."""
+        self.mover = Mover(self.leases, self.store, self.nvml, self.config.state_dir)
+        admitted = self.admin.registration
+        return Moves(
+            *(self.leases, self.mover, admitted.gangs, lambda: self.in_force),
+            refuses_offline=admitted.refuses_offline,
+            has_mps=lambda uuid: self.mps.has_mode(self.leases.gpus[uuid]),
+            constrained=lambda: self.admin.renumber.constrained,
+        )
 
     def _make_copies(self) -> NodeMemory:
         """Host memory for copies, if gpu-leased-copies runs."""
@@ -159,6 +174,7 @@ class Daemon:
     async def run(self) -> None:
         """Serve until SIGTERM. Leases stay where they are: the clients come back."""
         await self.mps.begin()
+        await self.mover.recover()
         self.reloading.admin_socket = self.listeners.open(self.config)
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
@@ -178,6 +194,7 @@ class Daemon:
         await self._stop()
 
     async def _stop(self) -> None:
+        await self.mover.end()
         await self.tasks.end()
         self.checkpoint.save_all()
         self.recorder.close()

@@ -73,8 +73,8 @@ class Store:
         self.flush()
         self._register(record.job_id)
 
-    def widen(self, job_id: int, totals: Mapping[str, int]) -> None:
-        """The tenant has more devices from now on. totals: bytes that it sees of all of them."""
+    def place(self, job_id: int, totals: Mapping[str, int]) -> None:
+        """The tenant has these devices from now on. totals: bytes that it sees of them."""
         record = self._kept.open[job_id]
         self._kept.change(replace(record, gang=tuple(totals), totals=dict(totals)))
         self.flush()

@@ -43,13 +43,14 @@ class Hello(NamedTuple):
     """The first message of a connection.
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate. keeper:
-    it keeps the memory of its chain.
+    it keeps the memory of its chain. moves: it can move to another GPU.
     """
 
     held_epoch: int
     wants: bool
     memory: dict[str, DeviceBytes]
     keeper: bool = False
+    moves: bool = False
 
 
 class Memory(NamedTuple):
@@ -223,6 +224,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
         bool(m.flags & lib.GL_HELLO_WANTS),
         _devices(m),
         keeper=bool(m.flags & lib.GL_HELLO_KEEPER),
+        moves=bool(m.flags & lib.GL_HELLO_MOVES),
     ),
     lib.GL_MEMORY: lambda m: Memory(_devices(m)),
     lib.GL_REQUEST: lambda _: Request(),

@@ -120,6 +120,7 @@ RESYNC = _bytes(new(lib.GL_RESYNC))
 MEASURE = _bytes(new(lib.GL_MEASURE))
 NAMED = _bytes(new(lib.GL_NAMED))
 LEAVE = _bytes(new(lib.GL_LEAVE))
+MOVES = _bytes(new(lib.GL_MOVES))
 
 
 def met(code: int, number: int, what: tuple[int, int]) -> bytes:
@@ -151,6 +152,14 @@ def run(uuid: str, kind: int, value: int, begins: int = 0, period_ms: int = 0) -
     ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
     message.kind, message.value = kind, value
     message.begins, message.period_ms = begins, period_ms
+    return _bytes(message)
+
+
+def moved(old: str, fresh: str) -> bytes:
+    """The client's move is over: `fresh` has taken the place of the old GPU, or is the same."""
+    message = new(lib.GL_MOVED)
+    ffi.buffer(message.old)[:] = uuid_bytes(old)
+    ffi.buffer(message.fresh)[:] = uuid_bytes(fresh)
     return _bytes(message)
 
 

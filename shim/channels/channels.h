@@ -61,6 +61,9 @@ bool channels_paused(void);
  * is raised: nobody may end it. Then everything runs as the library made it. */
 void channels_keep(void);
 
+/* The process has moved to another GPU: which GPU each device is has to be found out anew. */
+void channels_moved(void);
+
 /* -- stops --------------------------------------------------------------------------------------
  *
  * A stop takes all compute groups off the hardware, in mid-kernel. Copies of the program go on,

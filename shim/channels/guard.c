@@ -589,6 +589,16 @@ void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], const struct duty *du
 	ask();
 }
 
+void channels_moved(void)
+{
+	struct groups *all = groups_take();
+
+	for (size_t i = 0; i < MOST_SUBDEVICES; i++)
+		all->subdevices[i].known = false;
+	groups_give();
+	ask();
+}
+
 void channels_heed_duties(bool heed)
 {
 	if (atomic_exchange(&heeded, heed) != heed)

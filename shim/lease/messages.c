@@ -6,6 +6,7 @@
 #include "base/fork.h"
 #include "base/wire.h"
 #include "channels/channels.h"
+#include "driver/devices.h"
 #include "gate/gate.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
@@ -15,12 +16,16 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
+#include "lease/stops.h"
 #include "lease/suspend.h"
+#include "memory/changes.h"
 #include "memory/claims.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
+#include "memory/swap/in_stop.h"
 #include "tenant/tenant.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define MOST_SLICE_US UINT64_C(1000000)
@@ -43,6 +48,7 @@ bool message_greet(void)
 		return false;
 	greets = false;
 	lease_hello(&process_lease, &hello);
+	hello.flags |= GL_HELLO_MOVES;
 	if (keeper_is())
 		hello.flags |= GL_HELLO_KEEPER;
 	hello.n_devices = memory_report(hello.devices);
@@ -78,6 +84,18 @@ static void take_run(const struct gl_run *run)
 		                                 run->kind == GL_RUN_DUTY_COPIES});
 }
 
+/* The driver has restored the process on another GPU, or on the same one. */
+static void take_moved(const struct gl_moved *moved)
+{
+	stops_allow(true);
+	if (!memcmp(moved->old, moved->fresh, GL_UUID_BYTES))
+		return;
+	devices_moved(moved->old, moved->fresh);
+	channels_moved();
+	swap_stop_forget();
+	memory_changed();
+}
+
 /* A refusal also ends a lease that the process holds: its job has ended. */
 static void take_refusal(const struct gl_refused *message)
 {
@@ -89,6 +107,7 @@ static void take_refusal(const struct gl_refused *message)
 static void take_resync(void)
 {
 	explain_forget_daemon(now_ns());
+	stops_allow(true);
 	channels_keep();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
@@ -121,6 +140,12 @@ static void take_known(const void *data, enum gl_type type)
 		break;
 	case GL_RUN:
 		take_run(data);
+		break;
+	case GL_MOVES:
+		stops_allow(false);
+		break;
+	case GL_MOVED:
+		take_moved(data);
 		break;
 	case GL_OTHERS:
 		tenant_has_others(data);

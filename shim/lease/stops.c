@@ -7,12 +7,18 @@
 #include "gate/gate.h"
 #include "memory/swap/in_stop.h"
 
+static bool forbidden;
 static unsigned int given_up;
 static const char *why = "";
 
 static bool able(void)
 {
-	return channels_state() == CHANNELS_CONTROLLED;
+	return channels_state() == CHANNELS_CONTROLLED && !forbidden;
+}
+
+void stops_allow(bool allowed)
+{
+	forbidden = !allowed;
 }
 
 static void prepare(void)
@@ -94,6 +100,7 @@ const char *stops_why(void)
 
 static void in_child(void)
 {
+	forbidden = false;
 	given_up = 0;
 	why = "";
 }

@@ -21,6 +21,7 @@
 #include "lease/messages.h"
 #include "lease/process_lease.h"
 #include "lease/signals.h"
+#include "lease/stops.h"
 #include "lease/suspend.h"
 #include "lease/wake.h"
 #include "work/contexts.h"
@@ -98,6 +99,7 @@ static void notice_loss(void)
 	if (!link_take_loss())
 		return;
 	channels_keep();
+	stops_allow(true);
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);

@@ -15,7 +15,10 @@ from unittest import mock
 
 from _gpulease import ffi, lib
 
+from leased.admin.gang import Gangs
+from leased.admin.moves import Moves
 from leased.admin.questions import Questions
+from leased.base.errors import Refused
 from leased.config.config import Config
 from leased.connections.listener import Listener
 from leased.copies import claim_desk
@@ -23,6 +26,7 @@ from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.mover import Move
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.store.records import TenantRecord
@@ -98,6 +102,16 @@ class NoStore:
         return []
 
 
+class NoMover:
+    """Moves no job."""
+
+    def begin(self, *_: object) -> Move:
+        raise Refused("nothing moves here")
+
+    def last(self, _: int) -> Move | None:
+        return None
+
+
 class Peers:
     """One connection as its client sees it."""
 
@@ -133,7 +147,16 @@ class Node:
         self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
 
     def _connection(self, sock: Any) -> ClientConnection:
-        asked = Questions(self.leases, NoStore(), self._find, Config)  # type: ignore[arg-type]
+        moves = Moves(
+            self.leases,
+            NoMover(),  # type: ignore[arg-type]
+            Gangs(self.leases, lambda: None),
+            Config,
+            refuses_offline=lambda _: None,
+            has_mps=lambda _: False,
+            constrained=lambda: False,
+        )
+        asked = Questions(self.leases, NoStore(), self._find, Config, moves)  # type: ignore[arg-type]
         return ClientConnection(sock, self.loop, self.leases, self._find, asked.handle)  # type: ignore[arg-type]
 
     def _find(self, peer: Peer) -> Tenant | None:

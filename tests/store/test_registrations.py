@@ -180,7 +180,7 @@ class TestStore:
         store.open_tenant(tenant(1))
         store.open_tenant(tenant(2))
         store.add_stepd(STEPD, 1)
-        store.widen(1, {UUID: 5, "GPU-x": 6})
+        store.place(1, {UUID: 5, "GPU-x": 6})
         store.save({1: used(7)}, 5)
         store.close_tenant(2, used(8))
         (before,) = store.open_tenants()

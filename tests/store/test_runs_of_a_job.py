@@ -133,7 +133,7 @@ def test_everything_of_a_record_is_kept(db: Store, reopened: Reopen) -> None:
         *(7, 1000, (UUID, "GPU-y"), "tq:5s,lock:on", "on", {}), totals={UUID: 5, "GPU-y": 6}
     )
     db.open_tenant(given)
-    db.widen(7, {UUID: 5, "GPU-y": 6, "GPU-z": 7})
+    db.place(7, {UUID: 5, "GPU-y": 6, "GPU-z": 7})
     db.resolve(7, "tq:6s", {UUID: 5, "GPU-y": 6, "GPU-z": 8})
     db.save({7: used(3)}, 1)
     (before,) = db.open_tenants()

@@ -16,7 +16,9 @@ class FakeClient:
     def __init__(self, pid: int):
         self.pid = pid
         self.process = ProcessId(pid, 0)
-        self.wants = self.restoring = False
+        self.wants = self.restoring = self.keeper = self.stopped = False
+        self.moves = True
+        self.arriving = ""
         self.held = self.passed = 0
         self.borrows = False
         self.memory: dict[str, DeviceBytes] = {}

@@ -91,6 +91,10 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "met": daemon_messages.met(lib.GL_MET_ASKED, 33, (34, 35)),
         "host": daemon_messages.host(lib.GL_HOST_FULL, 40, 41),
         "leave": daemon_messages.LEAVE,
+        "moves": daemon_messages.MOVES,
+        "moved": daemon_messages.moved(
+            "GPU-01020300-0000-0000-0000-000000000000", "GPU-04050600-0000-0000-0000-000000000000"
+        ),
         "run": daemon_messages.run(
             "GPU-01020300-0000-0000-0000-000000000000", lib.GL_RUN_DUTY, 52, begins=53, period_ms=54
         ),

@@ -100,6 +100,8 @@ static void show_the_daemons(void)
 	     {.code = GL_CLAIM_REFUSED, .number = 45, .bytes = 46, .reason = "full"});
 	SHOW(run, gl_run, GL_RUN,
 	     {.uuid = {1, 2, 3}, .kind = GL_RUN_DUTY, .begins = 53, .period_ms = 54, .value = 52});
+	SHOW(moves, gl_header, GL_MOVES, {0});
+	SHOW(moved, gl_moved, GL_MOVED, {.old = {1, 2, 3}, .fresh = {4, 5, 6}});
 }
 
 int main(void)

@@ -132,6 +132,12 @@ bool swap_movable_in_stop(void)
 	return true;
 }
 
+void swap_stop_forget(void)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		trials[d].known = false;
+}
+
 /* -- what it needs -------------------------------------------------------------------------------
  */
 

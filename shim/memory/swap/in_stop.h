@@ -17,5 +17,7 @@ void swap_stop_prepare(void);
 /* Freezes the program's copies and tries ours, for some milliseconds. If they do not come, the
  * program's copies go on, and it may be tried again. */
 bool swap_movable_in_stop(void);
+/* The process has moved to another GPU: which channels its copies take is found anew. */
+void swap_stop_forget(void);
 
 #endif

@@ -1,0 +1,53 @@
+"""gpu-leasectl move: one of the user's jobs goes to another GPU of its node."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from leased.api.client import Answer
+from leased.base.errors import Refused
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, job_name, print_answer
+
+POLL_S = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", type=job_name, metavar="JOB", help="one of your jobs")
+    parser.add_argument("--to", required=True, metavar="GPU", help="its index or UUID")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    """Refused: the job cannot move, or has stayed where it was."""
+    path = mine.tenant_socket(chosen.socket, chosen.config)
+    answer = mine.ask_move(path, chosen.job, chosen.to)
+    answer = _until_over(path, chosen.job, answer)
+    if answer["state"] != "moved":
+        raise Refused(
+            f"job {answer['job']} stays on GPU {answer['from']}: {answer['why']}",
+            "it goes on there; docs/moving.md says what can be done",
+        )
+    print_answer(chosen, answer, lambda: _text(answer))
+    return ExitStatus.DONE
+
+
+def _until_over(path: Path, job: str, answer: Answer) -> Answer:
+    while answer["state"] == "moving":
+        time.sleep(POLL_S)
+        answer = mine.ask_moved(path, job)
+    return answer
+
+
+def _text(answer: Answer) -> str:
+    return (
+        f"job {answer['job']} has moved from GPU {answer['from']} to GPU {answer['to']}; "
+        f"it stood still for {answer['dead_s']:.2f} s, and its memory comes back now"
+    )
+
+
+subcommand = Subcommand(
+    "move", "move one of your jobs to another GPU of its node", run, add_arguments
+)

@@ -1,0 +1,1 @@
+"""A job's processes are taken from one GPU of the node to another."""

@@ -1,0 +1,143 @@
+"""Asks the driver to checkpoint other processes, in a process of its own: a call may take seconds,
+or hang, and the driver's library has no place in the daemon.
+
+driver.py starts it. A line of JSON asks, a line of JSON answers. It makes no context on any GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable
+from ctypes import byref
+from typing import Any
+
+STATES = ("running", "locked", "checkpointed", "failed")
+INVALID_VALUE = 1
+MAP_SINCE = 13000  # the driver whose restore takes a map of GPUs: 580
+
+Answer = dict[str, Any]
+
+
+class Uuid(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_ubyte * 16),)
+
+
+class Pair(ctypes.Structure):
+    """CUcheckpointGpuPair."""
+
+    _fields_ = (("old", Uuid), ("new", Uuid))
+
+
+class LockArgs(ctypes.Structure):
+    """CUcheckpointLockArgs."""
+
+    _fields_ = (("timeout_ms", ctypes.c_uint), ("reserved", ctypes.c_uint * 15))
+
+
+class RestoreArgs(ctypes.Structure):
+    """CUcheckpointRestoreArgs."""
+
+    _fields_ = (
+        ("pairs", ctypes.POINTER(Pair)),
+        ("count", ctypes.c_uint),
+        ("reserved", ctypes.c_uint * 13),
+    )
+
+
+class Fault(Exception):
+    """The driver does not do it; the text says what it answered."""
+
+
+class Driver:
+    """libcuda. OSError, AttributeError: there is none, or it is too old."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", 0)
+
+    def _result(self, name: str, *values: Any) -> int:
+        return int(getattr(self._library, name)(*values))
+
+    def _call(self, name: str, *values: Any) -> None:
+        self._check(name, self._result(name, *values))
+
+    def _check(self, name: str, result: int) -> None:
+        if not result:
+            return
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorName(result, byref(text))
+        word = (text.value or b"CUDA_ERROR").decode(errors="replace")
+        raise Fault(f"{name} answers {word} ({result})")
+
+    def begin(self, _: Answer) -> Answer:
+        """What there is to know before a job is touched."""
+        version, count = ctypes.c_int(), ctypes.c_int()
+        self._call("cuDriverGetVersion", byref(version))
+        self._call("cuDeviceGetCount", byref(count))
+        self._uuids = [Uuid() for _ in range(count.value)]
+        for device, uuid in enumerate(self._uuids):
+            self._call("cuDeviceGetUuid_v2", byref(uuid), device)
+        return {
+            "has_map": version.value >= MAP_SINCE,
+            "uuids": [bytes(uuid.bytes).hex() for uuid in self._uuids],
+        }
+
+    def state(self, asked: Answer) -> Answer:
+        state = ctypes.c_int(-1)
+        self._call("cuCheckpointProcessGetState", int(asked["pid"]), byref(state))
+        return {"state": STATES[state.value] if state.value in range(len(STATES)) else "failed"}
+
+    def lock(self, asked: Answer) -> Answer:
+        args = LockArgs(int(asked["patience_ms"]))
+        self._call("cuCheckpointProcessLock", int(asked["pid"]), byref(args))
+        return {}
+
+    def checkpoint(self, asked: Answer) -> Answer:
+        self._call("cuCheckpointProcessCheckpoint", int(asked["pid"]), None)
+        return {}
+
+    def restore(self, asked: Answer) -> Answer:
+        """exchange: the two GPUs that take each other's place; none: as it was. The driver wants
+        all GPUs that the process could open in the map, and says nothing of what it misses."""
+        pid, exchange = int(asked["pid"]), [bytes.fromhex(text) for text in asked["exchange"]]
+        result = INVALID_VALUE
+        for pairs in self._maps(exchange) if exchange else ((Pair * 0)(),):
+            args = RestoreArgs(pairs, len(pairs))
+            result = self._result("cuCheckpointProcessRestore", pid, byref(args))
+            if result != INVALID_VALUE:
+                break
+        self._check("cuCheckpointProcessRestore", result)
+        return {}
+
+    def _maps(self, exchange: list[bytes]) -> list[ctypes.Array[Pair]]:
+        """Of all GPUs, of the two, and of the old one alone."""
+        one, other = exchange
+        onto = {one: other, other: one}
+        every = [bytes(uuid.bytes) for uuid in self._uuids]
+        found = []
+        for olds in (every, [one, other], [one]):
+            pairs = (Pair * len(olds))()
+            for pair, old in zip(pairs, olds, strict=True):
+                pair.old.bytes[:], pair.new.bytes[:] = old, onto.get(old, old)
+            found.append(pairs)
+        return found
+
+    def unlock(self, asked: Answer) -> Answer:
+        self._call("cuCheckpointProcessUnlock", int(asked["pid"]), None)
+        return {}
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    driver: Driver | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            driver = driver or Driver()
+            answer: Callable[[Answer], Answer] = getattr(driver, asked["op"])
+            said = answer(asked)
+        except (Fault, OSError, AttributeError) as fault:
+            said = {"fault": str(fault)}
+        print(json.dumps(said), flush=True)

@@ -1,0 +1,58 @@
+"""The file that says which processes are being moved, from before the first step until after the
+last: a daemon that ends meanwhile leaves it to the next one, which brings them back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from leased.processes.identity import ProcessId
+
+NAME = "moving"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Processes that are between two GPUs, by their UUIDs."""
+
+    old: str
+    new: str
+    processes: tuple[ProcessId, ...]
+
+
+class MarkFile:
+    """In a directory that only root can write to."""
+
+    def __init__(self, directory: Path):
+        self._path = directory / NAME
+
+    def write(self, old: str, new: str, processes: Iterable[ProcessId]) -> None:
+        """OSError: it cannot be written, so nothing may be begun."""
+        fresh = self._path.with_suffix(".new")
+        told = {"old": old, "new": new, "processes": [[p.pid, p.start] for p in processes]}
+        with fresh.open("w") as file:
+            file.write(json.dumps(told))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+
+    def read(self) -> Mark | None:
+        """None: no move was under way."""
+        try:
+            told = json.loads(self._path.read_text())
+            return Mark(
+                str(told["old"]),
+                str(told["new"]),
+                tuple(ProcessId(int(pid), int(start)) for pid, start in told["processes"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,327 @@
+"""Moves one job at a time to another GPU of the node.
+
+The phases, and what undoes each:
+  begins    the driver is started and asked; nothing is touched
+  drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the host
+            by its own mover; undone by unparking it
+  crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
+            undone by the plan itself
+  arrives   the books change, and the job's memory comes back with its next lease
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.core.tenant_events import Parked, Unparked
+from leased.gpus import nvml_answers
+from leased.gpus.devices import Gpu
+from leased.gpus.nvml import Nvml, Silent
+from leased.leasing import moved as books
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.moving.driver import Driver, DriverFault, Lost
+from leased.moving.mark import MarkFile
+from leased.moving.plan import CHECKPOINTED, LOCKED, RUNNING, Plan, Process
+from leased.processes.identity import ProcessId, alive, process_id
+from leased.store.store import Store
+
+log = logging.getLogger("gpu-leased")
+
+BY = "a move"  # the name by which status says who has parked the job
+DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
+POLL_S = 0.003
+KEPT = 64  # moves that are over, for those who ask how they ended
+AGAIN_S = 0.2  # between tries of a step on the way back
+MOVING, MOVED, STAYED = "moving", "moved", "stayed"
+
+
+class Stays(Exception):
+    """The job stays where it is; the text says why."""
+
+
+@dataclass
+class Move:
+    """A move that is under way or over. total: what the job sees of the new GPU (bytes). by: whose
+    wish it is. state: MOVING, MOVED or STAYED. why: why it stayed. dead_s: for how long it could
+    not work, without the time in which its memory comes back."""
+
+    job: str
+    old: Gpu
+    new: Gpu
+    total: int
+    by: str
+    state: str = MOVING
+    why: str = ""
+    dead_s: float = 0.0
+    pids: dict[int, ProcessId] = field(default_factory=dict)
+
+
+class Mover:
+    """driver: makes a context in which the driver is asked."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        store: Store,
+        nvml: Nvml,
+        directory: Path,
+        driver: Callable[[], Driver] = Driver,
+    ):
+        self._leases = leases
+        self._store = store
+        self._nvml = nvml
+        self._mark = MarkFile(directory)
+        self._driver = driver
+        self._moves: dict[int, Move] = {}
+        self._now: asyncio.Task[None] | None = None
+        leases.clients.on_left = self._left
+
+    def _left(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
+        self._leases.tenants.widen(tenant, totals)
+        self._store.place(tenant.job_id, tenant.totals)
+
+    # -- asked for -------------------------------------------------------------------
+
+    def begin(self, tenant: Tenant, new: Gpu, total: int, by: str) -> Move:
+        """Move the job, which nothing hinders as far as is known (admin/moves.py). Refused: another
+        one is being moved."""
+        if self._now is not None and not self._now.done():
+            raise Refused("another job of this node is being moved", "ask again in a few seconds")
+        (old,) = tenant.gang
+        move = Move(tenant.job, self._leases.gpus[old], new, total, by)
+        self._moves.pop(tenant.job_id, None)
+        self._moves[tenant.job_id] = move
+        while len(self._moves) > KEPT:
+            del self._moves[next(iter(self._moves))]
+        self._now = asyncio.get_running_loop().create_task(self._run(tenant, move))
+        return move
+
+    def last(self, job_id: int) -> Move | None:
+        """The last move of a job, if it is known."""
+        return self._moves.get(job_id)
+
+    async def end(self) -> None:
+        """The daemon ends: a move that is under way turns back, or arrives, first."""
+        if self._now is not None and not self._now.done():
+            self._now.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._now
+
+    # -- a move ----------------------------------------------------------------------
+
+    async def _run(self, tenant: Tenant, move: Move) -> None:
+        words = f"job {move.job} (uid {tenant.uid})"
+        log.info(
+            "%s is to move from GPU %d to GPU %d: %s",
+            words,
+            move.old.index,
+            move.new.index,
+            move.by,
+        )
+        try:
+            await self._move(tenant, move)
+        except (Stays, DriverFault) as why:
+            move.why = str(why)
+        except OSError as fault:
+            move.why = f"{fault.filename}: {fault.strerror}"
+        except asyncio.CancelledError:
+            move.why = "gpu-leased ends"
+        except Exception:
+            move.why = "a fault in gpu-leased; see its log"
+            log.exception("%s could not be moved", words)
+        if move.state == MOVING:
+            move.state = STAYED
+            log.warning("%s stays on GPU %d: %s", words, move.old.index, move.why)
+
+    async def _move(self, tenant: Tenant, move: Move) -> None:
+        async with self._driver() as driver:
+            move.pids = self._processes(tenant)
+            await self._check(driver, move)
+            tenant.tell_all(books.MOVES)
+            try:
+                began = await self._drain(tenant)
+                await self._cross(driver, tenant, move)
+                move.dead_s = (self._leases.clock() - began) / 1e9
+            finally:
+                if move.state == MOVING and self._leases.tenants.has(tenant):
+                    books.stays(tenant)
+                    if _parked_by_us(self._leases, tenant):
+                        self._leases.run(Unparked(tenant.job_id))
+
+    async def _drain(self, tenant: Tenant) -> int:
+        """Park the job at a moment when all of its work will finish. Returns since when (ns)."""
+        while True:
+            await self._until(tenant, self._can_finish, "its turn on the GPU does not come")
+            began = self._leases.clock()
+            self._leases.run(Parked(tenant.job_id, BY, suspended=True))
+            await self._until(tenant, self._is_away, "its work does not finish")
+            if not _stands_still(tenant):
+                return began
+            self._leases.run(Unparked(tenant.job_id))
+
+    def _can_finish(self, tenant: Tenant) -> bool:
+        """Whether the work of the job, if it is parked now, is waited for: nothing of it has been
+        stopped in mid-kernel, or is about to be, or has not gone on yet."""
+        lease = self._leases.view.lease(tenant.job_id)
+        runs = lease is None or not (lease.revoked or lease.restoring)
+        return runs and not _stands_still(tenant)
+
+    def _processes(self, tenant: Tenant) -> dict[int, ProcessId]:
+        found = {client.pid: process_id(client.pid) for client in tenant.clients}
+        if not found or not all(found.values()):
+            raise Stays("none of its processes uses the GPU, or one has just ended")
+        return {pid: process for pid, process in found.items() if process is not None}
+
+    async def _check(self, driver: Driver, move: Move) -> None:
+        """Stays: the driver cannot, or another process is in the way."""
+        said = await driver.begin()
+        if not said["has_map"]:
+            raise Stays("the driver is too old: from 580 on it can restore a process elsewhere")
+        for pid in move.pids:
+            state = await driver.state(pid)
+            if state != RUNNING:
+                raise Stays(f"the driver says that its process {pid} is {state}")
+        await self._check_gpus(move)
+
+    async def _check_gpus(self, move: Move) -> None:
+        """Stays: one of its processes uses further GPUs, or a stranger the new one."""
+        gpus = list(self._leases.gpus)
+        try:
+            answer = await self._nvml.look([gpu.uuid for gpu in gpus])
+            seen = {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
+        except (Silent, nvml_answers.Unsound) as fault:
+            raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
+        for gpu in gpus:
+            beside = move.pids.keys() & seen[gpu.uuid].keys() if gpu != move.old else set()
+            if beside:
+                raise Stays(f"its process {min(beside)} uses GPU {gpu.index} too")
+        there = self._leases.tenants.sharing(move.new.uuid)
+        known = {client.pid for tenant in there for client in tenant.clients}
+        strangers = seen[move.new.uuid].keys() - known
+        if strangers:
+            raise Stays(
+                f"process {min(strangers)}, which is of no sharing job, uses GPU {move.new.index}"
+            )
+
+    def _is_away(self, tenant: Tenant) -> bool:
+        """Whether no lease and no memory that can leave is on the GPU any more."""
+        busy = any(client.held or client.passed for client in tenant.clients)
+        if busy or tenant.must_leave or self._leases.view.lease(tenant.job_id) is not None:
+            return False
+        return not any(has.resident for c in tenant.clients for has in c.memory.values())
+
+    async def _until(self, tenant: Tenant, is_so: Callable[[Tenant], bool], why_not: str) -> None:
+        until = self._leases.clock() + int(DRAIN_S * 1e9)
+        while not is_so(tenant):
+            if self._leases.clock() > until:
+                raise Stays(f"{why_not} within {DRAIN_S:g} s")
+            await asyncio.sleep(POLL_S)
+            if not self._leases.tenants.has(tenant):
+                raise Stays("it has ended")
+
+    # -- the driver's part -----------------------------------------------------------
+
+    async def _cross(self, driver: Driver, tenant: Tenant, move: Move) -> None:
+        """Stays: something has failed, and the job is where it was."""
+        plan = Plan.of(move.pids)
+        self._mark.write(move.old.uuid, move.new.uuid, move.pids.values())
+        # Whoever ends the daemon waits until no process is between the GPUs.
+        steps = asyncio.ensure_future(self._steps(driver, plan, move.old.uuid, move.new.uuid))
+        try:
+            await asyncio.shield(steps)
+        except asyncio.CancelledError:
+            plan.turn_back("gpu-leased ends")
+            await steps
+        if not plan.lost:
+            self._mark.remove()
+        if plan.has_moved and self._leases.tenants.has(tenant):
+            move.state = MOVED
+            books.moved(self._leases, tenant, move.new.uuid, move.total, plan.processes.keys())
+            self._store.place(tenant.job_id, tenant.totals)
+            log.info("job %s has moved to GPU %d", move.job, move.new.index)
+            return
+        raise Stays(plan.why + _lost(plan) or "its processes have ended")
+
+    async def _steps(self, driver: Driver, plan: Plan, old: str, new: str) -> None:
+        """Take all steps of a plan. A driver that is lost is replaced, and asked what it did."""
+        async with contextlib.AsyncExitStack() as replaced:
+            while (step := plan.next()) is not None:
+                try:
+                    await driver.take(step, old, new)
+                    plan.done(step)
+                except Lost as fault:
+                    plan.turn_back(str(fault))
+                    driver = await replaced.enter_async_context(self._driver())
+                    await self._look_again(driver, plan, step.pid, crosses=step.crosses)
+                except DriverFault as fault:
+                    if process_id(step.pid) is None:
+                        plan.ended(step.pid)
+                        continue
+                    plan.failed(step, str(fault))
+                    await asyncio.sleep(0 if plan.to_new else AGAIN_S)
+
+    async def _look_again(self, driver: Driver, plan: Plan, pid: int, *, crosses: bool) -> None:
+        """What became of the step that a lost driver was taking with a process."""
+        process = plan.processes[pid]
+        try:
+            state = await driver.state(pid)
+        except DriverFault:
+            plan.ended(pid)
+            return
+        if crosses and process.state == CHECKPOINTED and state == LOCKED:
+            process.away = not process.away
+        process.state = state
+
+    # -- after a daemon that ended in the middle ------------------------------------------
+
+    async def recover(self) -> None:
+        """Bring back the processes that a former daemon has left between two GPUs."""
+        mark = self._mark.read()
+        if mark is None:
+            return
+        living = [process for process in mark.processes if alive(process)]
+        log.warning(
+            "gpu-leased ended while %d processes were between two GPUs: they go back", len(living)
+        )
+        try:
+            answer = await self._nvml.look([mark.new])
+            there = nvml_answers.seen(answer, mark.new, 1 << 50).processes
+            async with self._driver() as driver:
+                await driver.begin()
+                plan = Plan({p.pid: Process(await driver.state(p.pid)) for p in living})
+                for pid, process in plan.processes.items():
+                    process.away = pid in there
+                plan.turn_back("gpu-leased has ended")
+                await self._steps(driver, plan, mark.old, mark.new)
+        except (DriverFault, Silent, nvml_answers.Unsound) as fault:
+            log.error("they cannot be brought back: %s; cancel their job", fault)
+            return
+        if plan.lost:
+            log.error("not all could be brought back%s", _lost(plan))
+            return
+        self._mark.remove()
+
+
+def _lost(plan: Plan) -> str:
+    if not plan.lost:
+        return ""
+    pids = ", ".join(map(str, sorted(plan.lost)))
+    return f"; the driver does not bring back process {pids}: cancel the job"
+
+
+def _stands_still(tenant: Tenant) -> bool:
+    """Whether work of it was stopped in mid-kernel, which no driver could checkpoint: it goes on
+    with the job's next lease."""
+    return any(client.stopped for client in tenant.clients)
+
+
+def _parked_by_us(leases: Leases, tenant: Tenant) -> bool:
+    parked = leases.view.tenant(tenant.job_id).parked
+    return parked is not None and parked.by == BY

@@ -1,0 +1,335 @@
+"""Jobs move to another GPU, end to end: a real daemon, real processes, two emulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from leased.api.client import ask
+from leased.base.errors import Refused
+from leased.cli import ctl
+from leased.cli.exit_status import ExitStatus
+from tests.conftest import Start
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
+
+pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
+MIB = 1 << 20
+SIZE = 96
+
+# Swapped memory, memory of a pool, a stream, an event and a graph; told to, it changes everything
+# and checks it. It says on which GPU it is.
+PROGRAM = (
+    SET_UP
+    + CHECK
+    + """
+n = int(sys.argv[1]) << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
+stream, event = ok(d.cuStreamCreate(1)), ok(d.cuEventCreate(0))
+values = ((int(p), n, 1, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32))
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, stream, values, 0))
+graph = ok(d.cuGraphInstantiate(ok(d.cuStreamEndCapture(stream)), 0))
+turn = 7
+say("ready")
+for order in sys.stdin:
+    for _ in range(int(order)):
+        ok(d.cuGraphLaunch(graph, stream)); turn += 1
+        ok(d.cuEventRecord(event, stream)); ok(d.cuEventSynchronize(event))
+    check(p, n, turn)
+    say(bytes(ok(d.cuDeviceGetUuid(0)).bytes).hex()[-2:])
+"""
+)
+# Two such processes, which get each order and answer it.
+PAIR = """
+import subprocess, sys
+command, pipe = [sys.executable, "-c", *sys.argv[1:]], subprocess.PIPE
+both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
+def answer():
+    print(" ".join(process.stdout.readline().strip() for process in both), flush=True)
+answer()
+for order in sys.stdin:
+    for process in both:
+        process.stdin.write(order); process.stdin.flush()
+    answer()
+for process in both:
+    process.stdin.close(); assert process.wait() == 0
+"""
+# Its kernels take longer than a quantum; each adds to all of its memory, which it checks at last.
+LONG = (
+    SET_UP
+    + CHECK
+    + """
+import select
+n = int(sys.argv[1]) << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 0, n)); ok(d.cuCtxSynchronize())
+values = ((int(p), n, 1, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32))
+turn = 0
+say("ready")
+while not select.select([sys.stdin], [], [], 0)[0]:
+    ok(spin(400_000_000))
+    ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0)); turn += 1
+    ok(d.cuCtxSynchronize())
+check(p, n, turn)
+say(bytes(ok(d.cuDeviceGetUuid(0)).bytes).hex()[-2:], turn)
+"""
+)
+BY_USERS, OFF = (
+    pytest.mark.daemon(extra=f'[limits]\nmove = "{word}"\n') for word in ("users", "off")
+)
+
+
+def move(leased: Leased, job: int, gpu: int) -> ExitStatus:
+    tenant = str(leased.admin_socket.with_name("tenant.sock"))
+    return ExitStatus(ctl.main(["--socket", tenant, "move", str(job), "--to", str(gpu)]))
+
+
+def asked(leased: Leased, **request: Any) -> dict[str, Any]:
+    return ask(leased.admin_socket.with_name("tenant.sock"), request)
+
+
+def works(job: subprocess.Popen[str], turns: int = 3) -> str:
+    """Let it work; returns the end of its GPU's UUID."""
+    tell(job, str(turns))
+    return line(job)
+
+
+def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
+    assert line(job) == "ready"
+    assert works(job) == "00"
+    free = [device["free"] for device in emulated_gpu.stats()["devices"]]
+    for gpu in (1, 0):
+        assert move(leased, 1, gpu) == ExitStatus.DONE
+        assert f"has moved from GPU {1 - gpu} to GPU {gpu}" in capsys.readouterr().out
+        assert works(job) == f"0{gpu}"
+        left = [device["free"] for device in emulated_gpu.stats()["devices"]]
+        assert left == (free if gpu == 0 else free[::-1])
+        (shown,) = asked(leased, op="mine", job_id=1)["jobs"][0]["gpus"]
+        assert shown["index"] == gpu
+    assert len(job_usage(leased, 1)) == 2
+    output(job)
+
+
+def job_usage(leased: Leased, job: int) -> dict[str, Any]:
+    """By UUID."""
+    usage: dict[str, Any] = ask(leased.admin_socket, {"op": "usage", "job_id": job})["usage"]
+    return usage
+
+
+@pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
+@pytest.mark.parametrize("which", [1, 2])
+def test_whatever_fails_both_processes_go_on_where_they_were(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, call: str, which: int
+) -> None:
+    """A call fails for the first process, or the second one; then nothing fails, and they move."""
+    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    free = [device["free"] for device in emulated_gpu.stats()["devices"]]
+    assert works(job) == "00 00"
+    emulated_gpu.fail(1 if call == "unlock" else 0, call, which)
+    assert move(leased, 1, 1) == ExitStatus.REFUSED
+    ended = asked(leased, op="moved", job_id=1)
+    assert (ended["state"], ended["from"]) == ("stayed", 0)
+    assert "OPERATING_SYSTEM" in ended["why"]
+    assert works(job) == "00 00"
+    assert [device["free"] for device in emulated_gpu.stats()["devices"]] == free
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01 01"
+    output(job)
+
+
+def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
+    tenant: Start, leased: Leased
+) -> None:
+    """Their kernels are stopped at each change of hands, in mid-kernel; none is when it moves."""
+    jobs = [tenant(n, "tq:200ms,memory:swap,lock:on", "-c", LONG, "600") for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    wait_until(
+        "a change of hands",
+        lambda: all(u["handoffs"] > 1 for n in (1, 2) for u in job_usage(leased, n).values()),
+    )
+    assert move(leased, 2, 1) == ExitStatus.DONE
+    for job in jobs:
+        tell(job)
+    (at_first, turns), (moved, more) = (line(job).split() for job in jobs)
+    assert (at_first, moved) == ("00", "01")
+    assert int(turns) > 0
+    assert int(more) > 0
+    for job in jobs:
+        output(job)
+
+
+def test_a_daemon_that_dies_in_the_middle_leaves_the_job_to_the_next_one(
+    tenant: Start, leased: Leased
+) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    assert asked(leased, op="move", job_id=1, gpu="1")["state"] == "moving"
+    mark = leased.prefix / "state" / "moving"
+    wait_until("the driver's part to begin", mark.exists)
+    leased.kill()
+    leased.start()
+    assert works(job) == "00 00"
+    wait_until("the mark to be removed", lambda: not mark.exists())
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01 01"
+    output(job)
+
+
+def test_a_daemon_that_is_stopped_ends_the_move_first(tenant: Start, leased: Leased) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    asked(leased, op="move", job_id=1, gpu="1")
+    mark = leased.prefix / "state" / "moving"
+    wait_until("the driver's part to begin", mark.exists)
+    leased.stop()
+    assert not mark.exists()
+    leased.start()
+    assert works(job) in ("00 00", "01 01")
+    output(job)
+
+
+def test_a_moved_job_stays_moved_over_a_restart(tenant: Start, leased: Leased) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
+    assert line(job) == "ready"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01"
+    leased.kill()
+    leased.start()
+    assert works(job) == "01"
+    (shown,) = asked(leased, op="mine", job_id=1)["jobs"][0]["gpus"]
+    assert shown["index"] == 1
+    assert len(job_usage(leased, 1)) == 2
+    output(job)
+
+
+def test_a_process_that_begins_later_is_on_the_old_gpu_and_the_job_leases_both(
+    tenant: Start, leased: Leased
+) -> None:
+    code = PAIR.replace("range(2)", "range(1)").replace(
+        "for order in sys.stdin:",
+        """
+for order in sys.stdin:
+    if order == "more\\n":
+        both.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+        print(both[-1].stdout.readline().strip(), flush=True)
+        continue""",
+    )
+    job = tenant(1, "tq:1,memory:swap", "-c", code, PROGRAM, "16")
+    assert line(job) == "ready"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    tell(job, "more")
+    assert line(job) == "ready"
+    assert works(job) == "01 00"
+    gpus = asked(leased, op="mine", job_id=1)["jobs"][0]["gpus"]
+    assert sorted(gpu["index"] for gpu in gpus) == [0, 1]
+    with pytest.raises(Refused, match="has 2 GPUs"):
+        asked(leased, op="move", job_id=1, gpu="0")
+    output(job)
+
+
+# Two words of its memory can be opened by others.
+EXPORTS = SET_UP + "p = ok(d.cuMemAlloc(1 << 21)); ok(d.cuIpcGetMemHandle(p)); say(0); input()"
+HAS = SET_UP + "p = ok(d.cuMemAlloc(1 << 21)); ok(d.cuMemsetD32(p, 1, 9)); say(0); input()"
+
+
+@pytest.mark.parametrize(
+    ("program", "gpu", "why"),
+    [
+        (("memory:swap", HAS), "0", "is on GPU 0 already"),
+        (("memory:swap", HAS), "7", "no GPU 7"),
+        (("memory:managed", HAS), "1", "has managed memory"),
+        (("memory:swap", EXPORTS), "1", "to which others may refer"),
+        (("memory:swap,chain:a", HAS), "1", "is of chain:a"),
+        (("memory:swap", "print(0, flush=True); input()"), "1", "no process of job 1 uses"),
+    ],
+)
+def test_what_cannot_move_is_refused_and_not_touched(
+    tenant: Start, leased: Leased, program: tuple[str, str], gpu: str, why: str
+) -> None:
+    options, code = program
+    job = tenant(1, options, "-c", code)
+    assert line(job) == "0"
+
+    def refused() -> str:
+        try:
+            asked(leased, op="move", job_id=1, gpu=gpu)
+        except Refused as fault:
+            return str(fault)
+        raise AssertionError("it moves")
+
+    wait_until("the refusal", lambda: why in refused())  # what it has is told a moment later
+    assert "to move" not in leased.log.read_text()
+    tell(job)
+    output(job)
+
+
+def test_a_gpu_where_no_job_may_begin_takes_none_that_moves(tenant: Start, leased: Leased) -> None:
+    job = tenant(1, "memory:swap,anti-affinity:a", "-c", HAS)
+    beside = tenant(2, "memory:swap,anti-affinity:a", "-c", HAS, gpus="1")
+    assert line(job) == line(beside) == "0"
+    with pytest.raises(Refused, match="anti-affinity:a"):
+        asked(leased, op="move", job_id=1, gpu="1")
+    tell(beside)
+    output(beside)
+    ask(leased.admin_socket, {"op": "job_end", "job_id": 2})
+    ask(leased.admin_socket, {"op": "drain", "device": "1"})
+    with pytest.raises(Refused, match="is drained"):
+        asked(leased, op="move", job_id=1, gpu="1")
+    tell(job)
+    output(job)
+
+
+def test_a_process_of_no_job_on_the_new_gpu_keeps_the_job_where_it_is(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    job = tenant(1, "memory:swap", "-c", PROGRAM, "16")
+    assert line(job) == "ready"
+    command = [sys.executable, "-c", HAS]
+    with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
+        stranger = others.start(*command, socket="")
+        assert line(stranger) == "0"
+        assert move(leased, 1, 1) == ExitStatus.REFUSED
+        assert f"process {stranger.pid}" in asked(leased, op="moved", job_id=1)["why"]
+        tell(stranger)
+    assert works(job) == "00"
+    output(job)
+
+
+def who_may(leased: Leased, uid: int) -> str:
+    os.seteuid(uid)
+    try:
+        asked(leased, op="move", job_id=1, gpu="0")
+    except Refused as fault:
+        return str(fault)
+    finally:
+        os.seteuid(0)
+    raise AssertionError("it moves")
+
+
+@pytest.mark.parametrize(
+    ("user", "root"),
+    [
+        pytest.param("only root", "already", marks=pytest.mark.daemon(extra="")),
+        pytest.param("already", "already", marks=BY_USERS),
+        pytest.param("no jobs", "no jobs", marks=OFF),
+    ],
+)
+def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str) -> None:
+    job = tenant(1, "memory:swap", "-c", HAS, env={"JOB_UID": "1000"})
+    assert line(job) == "0"
+    assert user in who_may(leased, 1000)
+    assert root in who_may(leased, 0)
+    assert "not a job of yours" in who_may(leased, 1001)
+    tell(job)
+    output(job)
