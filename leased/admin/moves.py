@@ -52,10 +52,14 @@ class Moves:
 
     def begin(self, tenant: Tenant, new: Gpu, by: str) -> Move:
         """Refused: the job cannot move there, and has not been touched."""
-        self.check(tenant, new)
         total = self.gangs.totals([new], tenant.given)[new.uuid]
-        self._check_room(tenant, new, total)
-        return self.mover.begin(tenant, new, total, by)
+
+        def check() -> None:
+            self.check(tenant, new)
+            self._check_room(tenant, new, total)
+
+        check()
+        return self.mover.begin(tenant, new, total, by, check)
 
     def moved(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """How the last move of a job goes, or how it ended."""
@@ -187,4 +191,5 @@ def shown(move: Move) -> dict[str, Any]:
         "state": move.state,
         "why": move.why,
         "dead_s": round(move.dead_s, 3),
+        "driver_s": round(move.driver_s, 3),
     }

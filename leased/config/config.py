@@ -113,6 +113,7 @@ class Config:
     overrun_signal: str = keys.default("limits.overrun_signal")
     holder_shown: str = keys.default("limits.holder_shown")
     move: str = keys.default("limits.move")
+    move_idle: bool = keys.default("limits.move_idle")
     swap: bool = keys.default("limits.swap")
     swap_host: str = keys.default("limits.swap_host")
     swap_ahead: str = keys.default("limits.swap_ahead")

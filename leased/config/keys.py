@@ -174,6 +174,13 @@ KEYS = (
         "Slurm does not learn of it (docs/moving.md).",
     ),
     key(
+        "limits.move_idle",
+        kinds.SWITCH,
+        False,
+        "Whether the daemon itself moves a job that takes turns with others, since their memory "
+        "does not fit together, to a GPU that has room for it.",
+    ),
+    key(
         "limits.swap",
         kinds.SWITCH,
         True,

@@ -50,16 +50,18 @@ class Stays(Exception):
 class Move:
     """A move that is under way or over. total: what the job sees of the new GPU (bytes). by: whose
     wish it is. state: MOVING, MOVED or STAYED. why: why it stayed. dead_s: for how long it could
-    not work, without the time in which its memory comes back."""
+    not work, without the time in which its memory comes back; driver_s: the driver's part of it."""
 
     job: str
     old: Gpu
     new: Gpu
     total: int
     by: str
+    check: Callable[[], None]
     state: str = MOVING
     why: str = ""
     dead_s: float = 0.0
+    driver_s: float = 0.0
     pids: dict[int, ProcessId] = field(default_factory=dict)
 
 
@@ -89,19 +91,31 @@ class Mover:
 
     # -- asked for -------------------------------------------------------------------
 
-    def begin(self, tenant: Tenant, new: Gpu, total: int, by: str) -> Move:
-        """Move the job, which nothing hinders as far as is known (admin/moves.py). Refused: another
-        one is being moved."""
-        if self._now is not None and not self._now.done():
+    def begin(
+        self, tenant: Tenant, new: Gpu, total: int, by: str, check: Callable[[], None]
+    ) -> Move:
+        """Move the job. check: Refused: something hinders it (admin/moves.py); it is called again
+        just before the job is touched. Refused: another one is being moved."""
+        if self.busy:
             raise Refused("another job of this node is being moved", "ask again in a few seconds")
         (old,) = tenant.gang
-        move = Move(tenant.job, self._leases.gpus[old], new, total, by)
+        move = Move(tenant.job, self._leases.gpus[old], new, total, by, check)
         self._moves.pop(tenant.job_id, None)
         self._moves[tenant.job_id] = move
         while len(self._moves) > KEPT:
             del self._moves[next(iter(self._moves))]
         self._now = asyncio.get_running_loop().create_task(self._run(tenant, move))
         return move
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is being moved."""
+        return self._now is not None and not self._now.done()
+
+    def is_moving(self, job_id: int) -> bool:
+        """Whether this one is."""
+        move = self._moves.get(job_id)
+        return move is not None and move.state == MOVING
 
     def last(self, job_id: int) -> Move | None:
         """The last move of a job, if it is known."""
@@ -127,7 +141,7 @@ class Mover:
         )
         try:
             await self._move(tenant, move)
-        except (Stays, DriverFault) as why:
+        except (Stays, Refused, DriverFault) as why:
             move.why = str(why)
         except OSError as fault:
             move.why = f"{fault.filename}: {fault.strerror}"
@@ -144,11 +158,14 @@ class Mover:
         async with self._driver() as driver:
             move.pids = self._processes(tenant)
             await self._check(driver, move)
+            move.check()
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain(tenant)
+                crosses = self._leases.clock()
                 await self._cross(driver, tenant, move)
                 move.dead_s = (self._leases.clock() - began) / 1e9
+                move.driver_s = (self._leases.clock() - crosses) / 1e9
             finally:
                 if move.state == MOVING and self._leases.tenants.has(tenant):
                     books.stays(tenant)

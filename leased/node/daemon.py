@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from leased import __version__
-from leased.admin import host_memory
+from leased.admin import host_memory, idle_moves
 from leased.admin.admin import Admin
+from leased.admin.idle_moves import IdleMoves
 from leased.admin.jobs import Jobs
 from leased.admin.moves import Moves
 from leased.admin.questions import Questions
@@ -90,8 +91,10 @@ class Daemon:
         self._connect_parts()
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
         self.monitors.report(found)
+        moves = self._make_moves()
+        self.idle_moves = IdleMoves(moves)
         questions = Questions(
-            *(self.leases, self.store, self.jobs.find, lambda: self.in_force), self._make_moves()
+            *(self.leases, self.store, self.jobs.find, lambda: self.in_force), moves
         )
         self.listeners = Listeners(self.loop, self.admin, questions, self.accounts)
         self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
@@ -183,6 +186,7 @@ class Daemon:
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         self.tasks.every(mps.LOOK_S, self.mps.beat)
+        self.tasks.every(idle_moves.BEAT_S, self.idle_moves.beat)
         gpus = self.leases.gpus.slurms()
         words = f"{count(len(gpus), 'GPU')}, {count(len(self.leases.tenants), 'job')}"
         notify(f"READY=1\nSTATUS={words}")

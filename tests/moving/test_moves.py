@@ -133,8 +133,8 @@ def test_whatever_fails_both_processes_go_on_where_they_were(
     """A call fails for the first process, or the second one; then nothing fails, and they move."""
     job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
     assert line(job) == "ready ready"
-    free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     assert works(job) == "00 00"
+    free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     emulated_gpu.fail(1 if call == "unlock" else 0, call, which)
     assert move(leased, 1, 1) == ExitStatus.REFUSED
     ended = asked(leased, op="moved", job_id=1)
@@ -261,15 +261,17 @@ def test_what_cannot_move_is_refused_and_not_touched(
     job = tenant(1, options, "-c", code)
     assert line(job) == "0"
 
-    def refused() -> str:
-        try:
-            asked(leased, op="move", job_id=1, gpu=gpu)
-        except Refused as fault:
-            return str(fault)
-        raise AssertionError("it moves")
+    def over() -> bool:
+        return bool(asked(leased, op="moved", job_id=1)["state"] != "moving")
 
-    wait_until("the refusal", lambda: why in refused())  # what it has is told a moment later
-    assert "to move" not in leased.log.read_text()
+    said = ""
+    try:
+        asked(leased, op="move", job_id=1, gpu=gpu)
+        wait_until("the end of the move", over)  # what it has is told a moment later
+        said = asked(leased, op="moved", job_id=1)["why"]
+    except Refused as fault:
+        said = str(fault)
+    assert why in said
     tell(job)
     output(job)
 
@@ -333,3 +335,26 @@ def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str)
     assert "not a job of yours" in who_may(leased, 1001)
     tell(job)
     output(job)
+
+
+@pytest.mark.daemon(
+    extra="[limits]\nmove_idle = true\n",
+    hurried=["leased.moving.choice.DRIVER_NS=100_000_000", "leased.admin.idle_moves.BEAT_S=0.2"],
+)
+def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
+    tenant: Start, leased: Leased
+) -> None:
+    jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, "600") for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+
+    def places() -> set[int]:
+        told = [asked(leased, op="mine", job_id=n)["jobs"][0]["gpus"] for n in (1, 2)]
+        return {gpu["index"] for gpus in told for gpu in gpus}
+
+    wait_until("one to move", lambda: places() == {0, 1})
+    for job in jobs:
+        tell(job)
+    assert {line(job).split()[0] for job in jobs} == {"00", "01"}
+    for job in jobs:
+        output(job)

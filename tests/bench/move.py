@@ -1,0 +1,185 @@
+"""What a move to another GPU takes, and that nothing is lost: `make bench NAME=move`.
+
+A job that changes all of its memory without a pause is moved to and fro between two emulated GPUs
+while another one works on the first. Now and then a call of the driver fails, each kind in its
+turn, or the process that asks the driver is killed; then the job has to be where it was. After
+each move all of its words are compared. Writes build/bench/move.json: `bytes`: of the job's
+memory; `dead_s`: from the last work before to the first after a move, the median; `driver_s`: the
+driver's part of that; `link_limit_s`: what the link needs to take the bytes out and bring them in;
+`moves`: those that succeeded; `failed_back`: those that failed, after which the job went on where
+it was; `wrong`: words that were not what they should be, over all of them; `otherwise`: moves
+and jobs that ended otherwise. Exit status 1 if there are any of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from leased.api.client import ask
+from tests.bench import write
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+from tests.support.programs import SET_UP, line, tell
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "emu-h200-medium"
+MIB = 1 << 20
+SIZE = 128 * MIB
+CALLS = ("lock", "checkpoint", "restore", "unlock", "killed")
+WORKS = (
+    SET_UP
+    + """
+import json, select, time
+size = int(sys.argv[1])
+n = size // 4
+p = ok(d.cuMemAlloc(size)); ok(d.cuMemsetD32(p, 0, n)); ok(d.cuCtxSynchronize())
+values = ((int(p), n, 1, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32))
+turn, gap, last, pinned = 0, 0.0, time.monotonic(), ok(d.cuMemHostAlloc(size, 0))
+def wrong():
+    ok(d.cuMemcpyDtoH(pinned, p, size))
+    host, right = ctypes.string_at(int(pinned), size), turn.to_bytes(4, "little")
+    if host == right * n:
+        return 0
+    return sum(host[at:at + 4] != right for at in range(0, size, 4))
+say("ready")
+while True:
+    if select.select([sys.stdin], [], [], 0)[0]:
+        if not sys.stdin.readline():
+            break
+        gpu = ok(d.cuDeviceGetUuid(0)).bytes[-1] % 16
+        say(json.dumps({"gap": gap, "wrong": wrong(), "gpu": gpu}))
+        gap, last = 0.0, time.monotonic()
+    ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0)); turn += 1
+    ok(d.cuCtxSynchronize())
+    now = time.monotonic()
+    gap, last = max(gap, now - last), now
+"""
+)
+
+
+class Bench:
+    """A job that is moved, and one beside it."""
+
+    def __init__(self, gpu: EmulatedGpu, leased: Leased):
+        self._gpu, self._leased = gpu, leased
+        self._tenant = leased.admin_socket.with_name("tenant.sock")
+        self.job, self.beside = self._start(1, SIZE), self._start(2, 16 * MIB)
+        self.at = self.wrong = self.failed_back = 0
+        self.others = 0  # moves that ended otherwise than they should
+        self.dead: list[tuple[float, float]] = []
+
+    def _start(self, job: int, size: int) -> subprocess.Popen[str]:
+        tenant = [sys.executable, "-m", "tests.support.tenant"]
+        tenant += ["--admin", str(self._leased.admin_socket), "--job", str(job)]
+        process = subprocess.Popen(
+            [*tenant, "--options", "memory:swap", "--", sys.executable, "-c", WORKS, str(size)],
+            cwd=ROOT,
+            env=self._leased.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert line(process) == "ready"
+        return process
+
+    def look(self, job: subprocess.Popen[str]) -> dict[str, Any]:
+        tell(job, "look")
+        seen: dict[str, Any] = json.loads(line(job))
+        self.wrong += seen["wrong"]
+        return seen
+
+    def move(self, fails: str = "") -> None:
+        """Move the job to the other GPU. fails: what goes wrong meanwhile."""
+        target = 1 - self.at
+        if fails and fails != "killed":
+            self._gpu.fail(target if fails == "unlock" else self.at, fails)
+        answer = ask(self._tenant, {"op": "move", "job_id": 1, "gpu": str(target)})
+        while answer["state"] == "moving":
+            if fails == "killed" and (self._leased.prefix / "state" / "moving").exists():
+                self._kill_the_asker()
+                fails = "was killed"
+            time.sleep(0.005)
+            answer = ask(self._tenant, {"op": "moved", "job_id": 1})
+        moved = answer["state"] == "moved"
+        self.at = target if moved else self.at
+        self._judge(moved and not fails, bool(fails) and not moved, answer)
+
+    def _judge(self, moved: bool, failed: bool, answer: dict[str, Any]) -> None:
+        seen = self.look(self.job)
+        if seen["gpu"] != self.at or moved == failed:
+            self.others += 1
+            print(f"ended otherwise: {answer}, on GPU {seen['gpu']}", flush=True)
+        elif failed:
+            self.failed_back += 1
+        else:
+            self.dead.append((seen["gap"], answer["driver_s"]))
+
+    def _kill_the_asker(self) -> None:
+        assert self._leased.daemon
+        pid = self._leased.daemon.process.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if b"driver_child" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(int(child), signal.SIGKILL)
+
+    def end(self) -> None:
+        for job in (self.job, self.beside):
+            self.look(job)
+            assert job.stdin
+            job.stdin.close()
+            self.others += job.wait() != 0
+
+
+def link_limit_s() -> float:
+    model = configparser.ConfigParser()
+    text = (ROOT / "tests" / "emugpu" / "models" / f"{MODEL}.ini").read_text()
+    model.read_string("[model]\n" + text)
+    return 2 * SIZE / MIB / model.getfloat("model", "link_mib_s")
+
+
+def run(work: Path, moves: int) -> dict[str, float]:
+    with (
+        EmulatedGpu(work / "gpu", MODEL, devices=2) as gpu,
+        Leased(work / "leased", work / "run", os.environ | gpu.env) as leased,
+    ):
+        bench = Bench(gpu, leased)
+        every = max(1, moves // len(CALLS))
+        for n in range(1, moves + 1):
+            bench.move()
+            if n % every == 0:
+                bench.move(CALLS[n // every % len(CALLS)])
+        bench.end()
+    dead, driver = zip(*bench.dead, strict=True)
+    return {
+        "bytes": SIZE,
+        "dead_s": round(statistics.median(dead), 3),
+        "dead_most_s": round(max(dead), 3),
+        "driver_s": round(statistics.median(driver), 3),
+        "link_limit_s": round(link_limit_s(), 3),
+        "wrong": bench.wrong,
+        "moves": len(bench.dead),
+        "failed_back": bench.failed_back,
+        "otherwise": bench.others,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--moves", type=int, default=100)
+    moves = parser.parse_args().moves
+    found = write("move", lambda work: run(work, moves))
+    print("On the emulated GPU:", json.dumps(found))
+    return 1 if found["wrong"] or found["otherwise"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,134 @@
+"""Jobs move between two real GPUs while they work, and compute what they do without that.
+
+`python -m tests.gpu.check_move [--only NAMES] [--mib N] [--moves N]` on a machine with two GPUs of
+one kind, as root. Programs run bare, and as a job that is moved to the other GPU and back while it
+works; the digests of all their memory, or of all weights, have to be equal. Prints a line a check
+and a table; writes move.json in $OUT or build/bench. Exit status 1 if a check failed. Checks:
+
+    probe     what the driver answers (probe_move, the scenarios of most worth)
+    driver    kernels, a graph, events, and memory of cuMemAlloc: also the longest pause
+    torch     a training of PyTorch (ResNet-152, with cuDNN and cuBLAS)
+
+To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium --devices 2
+tests.gpu.check_move --only driver --mib 64 --turns 200`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from leased.api.client import ask
+from leased.base.errors import Refused
+from tests.gpu.check_swap import swapping
+from tests.gpu.checks import Result, run_checks
+from tests.gpu.jobs import ROOT, Job, Sharing, framework_python, python, stopping
+
+LATE_S = 0.5  # into its work a job is moved
+GIB = 1 << 30
+
+
+def environment(chosen: argparse.Namespace) -> dict[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": chosen.visible} if chosen.visible else {}
+
+
+def answers(job: Job, orders: Sequence[str], then: Mapping[int, Any]) -> list[dict[str, Any]]:
+    """What the program prints for each order. then: what is done while it works on the n-th."""
+    job.wait_ready()
+    after, found = len("ready\n"), []
+    for n, order in enumerate(orders):
+        job.say(order)
+        if n in then:
+            time.sleep(LATE_S)
+            then[n]()
+        line, after = job.next_line(after)
+        found.append(json.loads(line))
+    return found
+
+
+def move(share: Sharing, job: Job, gpu: int, moves: list[dict[str, Any]]) -> None:
+    """Move the job, and note how that went."""
+    socket = share.admin.with_name("tenant.sock")
+    try:
+        answer = ask(socket, {"op": "move", "job_id": job.number, "gpu": str(gpu)})
+        while answer["state"] == "moving":
+            time.sleep(0.01)
+            answer = ask(socket, {"op": "moved", "job_id": job.number})
+    except Refused as fault:
+        answer = {"state": "refused", "why": str(fault)}
+    moves.append(answer)
+
+
+def check_program(
+    name: str, command: Sequence[str], order: str, chosen: argparse.Namespace
+) -> Result:
+    orders, moves = [order] * (chosen.moves + 1), []  # type: tuple[list[str], list[dict[str, Any]]]
+    bare = Job.start(f"{name}, bare", command, environment(chosen))
+    with stopping(bare):
+        right = [answer["digest"] for answer in answers(bare, orders, {})]
+    with swapping(chosen.cap) as share:
+        job = share.tenant(name, "memory:swap", command, environment(chosen))
+        with stopping(job):
+            each = {n: partial(move, share, job, 1 - n % 2, moves) for n in range(chosen.moves)}
+            told = answers(job, orders, each)
+    moved = [answer for answer in moves if answer["state"] == "moved"]
+    equal = [answer["digest"] for answer in told] == right
+    dead = [answer["dead_s"] for answer in moved]
+    pauses = [answer["pause_s"] for answer in told[: chosen.moves] if "pause_s" in answer]
+    why = [answer["why"] for answer in moves if answer["state"] != "moved"]
+    return {
+        "good": equal and len(moved) == chosen.moves,
+        "summary": f"digests {'equal' if equal else 'DIFFER'}, {len(moved)} of {chosen.moves} "
+        f"moves, dead {dead} s, the driver's part {[a['driver_s'] for a in moved]} s, "
+        f"pauses {pauses} s {'; '.join(why)}"[:400],
+        "moves": moves,
+        "told": told,
+    }
+
+
+def check_driver(chosen: argparse.Namespace) -> Result:
+    command = python("-m", "tests.gpu.move_loop", str(chosen.mib))
+    return check_program("driver", command, str(chosen.turns), chosen)
+
+
+def check_torch(chosen: argparse.Namespace) -> Result:
+    command = framework_python("-m", "tests.gpu.training", "--batch", str(chosen.batch), "--parts")
+    return check_program("torch", command, f"{chosen.steps} 0 1", chosen)
+
+
+def check_probe(chosen: argparse.Namespace) -> Result:
+    command = [sys.executable, "-m", "tests.gpu.probe_move", "--seconds", str(chosen.probe_s)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(done.stdout + done.stderr[-2000:], flush=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    first: list[Any] = next((s["steps"] for s in lines if s["scenario"].startswith("parked")), [])
+    checks = [step[1] for step in first if step[0] == "check"]
+    crossed = len({check.get("gpu") for check in checks}) == 2
+    right = [check.get("wrong") for check in checks] == [0, 0]
+    return {"good": crossed and right, "summary": json.dumps(first)[:300], "lines": lines}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", default=["probe", "driver", "torch"])
+    parser.add_argument("--cap", type=float, default=70.0, help="GiB of each device")
+    parser.add_argument("--mib", type=int, default=16384, help="memory of the program `driver`")
+    parser.add_argument("--turns", type=int, default=400, help="of its work beside each move")
+    parser.add_argument("--batch", type=int, default=200, help="of the training")
+    parser.add_argument("--steps", type=int, default=12, help="of the training beside each move")
+    parser.add_argument("--moves", type=int, default=2)
+    parser.add_argument("--visible", default="0", help='CUDA_VISIBLE_DEVICES; "": not set')
+    parser.add_argument("--probe-s", type=float, default=20.0, help="of the probe")
+    chosen = parser.parse_args()
+    checks = {"probe": check_probe, "driver": check_driver, "torch": check_torch}
+    return run_checks("move", {n: partial(c, chosen) for n, c in checks.items()}, chosen.only)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

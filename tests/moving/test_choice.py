@@ -1,0 +1,73 @@
+"""Which job moves to an idle GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from leased.moving.choice import REST_NS, WORTH, Choice, DeviceSeen, choose, cost_ns
+
+GB = 1_000_000_000
+LONG_NS = 3600 * GB  # an hour
+ROOM = 141 * GB
+
+
+def device(uuid: str, jobs: Mapping[int, int], turns_ns: int = 0, kind: str = "H200") -> DeviceSeen:
+    """Its jobs take turns if they have for some time."""
+    turns = frozenset(jobs) if turns_ns else frozenset[int]()
+    return DeviceSeen(uuid, kind, ROOM, jobs, turns, turns_ns, 50e9)
+
+
+FULL = device("a", {1: 90 * GB, 2: 95 * GB}, LONG_NS)
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen"),
+    [
+        ([device("b", {})], Choice(1, "b")),
+        ([device("b", {7: 40 * GB}), device("c", {8: 10 * GB})], Choice(1, "c")),
+        ([device("b", {7: 60 * GB})], None),
+        ([device("b", {}, kind="H100")], None),
+        ([device("b", {7: 70 * GB, 8: 72 * GB}, LONG_NS)], None),
+        ([], None),
+    ],
+    ids=["idle", "roomiest", "no room", "other kind", "takes turns itself", "alone"],
+)
+def test_the_smallest_goes_where_most_room_is(
+    others: list[DeviceSeen], chosen: Choice | None
+) -> None:
+    assert choose([FULL, *others], {}) == chosen
+
+
+def test_only_what_has_gone_on_for_some_times_a_move_is_worth_one() -> None:
+    jobs, idle = {1: 90 * GB, 2: 95 * GB}, device("b", {})
+    worth = WORTH * cost_ns(90 * GB, FULL)
+    assert choose([device("a", jobs, worth), idle], {}) == Choice(1, "b")
+    assert choose([device("a", jobs, worth - 1), idle], {}) is None
+
+
+def test_a_job_that_has_moved_rests_and_another_one_moves() -> None:
+    idle = device("b", {})
+    assert choose([FULL, idle], {1: REST_NS - 1}) == Choice(2, "b")
+    assert choose([FULL, idle], {1: REST_NS - 1, 2: 0}) is None
+    assert choose([FULL, idle], {1: REST_NS}) == Choice(1, "b")
+
+
+def test_no_job_goes_to_and_fro() -> None:
+    """Whatever comes and goes beside it, each job moves once in the time of a rest."""
+    places = {1: "a", 2: "a", 3: "b"}
+    sizes = {1: 90 * GB, 2: 95 * GB, 3: 100 * GB}
+    rested: dict[int, int] = {}
+    moved: list[int] = []
+    for _ in range(20):
+        seen = []
+        for uuid in ("a", "b", "c"):
+            jobs = {job: sizes[job] for job, at in places.items() if at == uuid}
+            seen.append(device(uuid, jobs, LONG_NS if sum(jobs.values()) > ROOM else 0))
+        if (chosen := choose(seen, rested)) is None:
+            break
+        moved.append(chosen.job)
+        places[chosen.job], rested[chosen.job] = chosen.to, 0
+    assert moved == [1]
+    assert places == {1: "c", 2: "a", 3: "b"}
