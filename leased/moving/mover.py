@@ -131,13 +131,10 @@ class Mover:
     # -- a move ----------------------------------------------------------------------
 
     async def _run(self, tenant: Tenant, move: Move) -> None:
-        words = f"job {move.job} (uid {tenant.uid})"
+        job = move.job, tenant.uid
         log.info(
-            "%s is to move from GPU %d to GPU %d: %s",
-            words,
-            move.old.index,
-            move.new.index,
-            move.by,
+            "job %s (uid %d) is to move from GPU %d to GPU %d: %s",
+            *(*job, move.old.index, move.new.index, move.by),
         )
         try:
             await self._move(tenant, move)
@@ -149,10 +146,10 @@ class Mover:
             move.why = "gpu-leased ends"
         except Exception:
             move.why = "a fault in gpu-leased; see its log"
-            log.exception("%s could not be moved", words)
+            log.exception("job %s (uid %d) could not be moved", *job)
         if move.state == MOVING:
             move.state = STAYED
-            log.warning("%s stays on GPU %d: %s", words, move.old.index, move.why)
+            log.warning("job %s (uid %d) stays on GPU %d: %s", *job, move.old.index, move.why)
 
     async def _move(self, tenant: Tenant, move: Move) -> None:
         async with self._driver() as driver:

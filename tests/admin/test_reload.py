@@ -152,6 +152,8 @@ CHANGED = {
     "limits.overrun_signal": '"INT"',
     "limits.holder_shown": '"nothing"',
     "limits.park_after": '"60m"',
+    "limits.move": '"users"',
+    "limits.move_idle": "true",
     "limits.swap": "false",
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
