@@ -220,6 +220,8 @@ class Clients:
     def notice_left(self, tenant: Tenant) -> None:
         """A process of a job that was moved uses a GPU that the job had before: the job needs both
         from now on."""
+        if not tenant.former:
+            return
         used = {uuid for client in tenant.clients for uuid in client.memory}
         left = {uuid: most for uuid, most in tenant.former.items() if uuid in used}
         if left.keys() - tenant.totals.keys():

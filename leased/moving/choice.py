@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-DRIVER_NS = 2_000_000_000  # the driver's part of a move, as a guess
+DRIVER_S = 2.0  # the driver's part of a move, as a guess
 WORTH = 5  # jobs have taken turns for so many times as long as a move takes
 REST_NS = 600_000_000_000  # of a job that was moved, or that could not be
 
@@ -62,7 +62,7 @@ def choose(devices: Iterable[DeviceSeen], rested: Mapping[int, int]) -> Choice |
 
 def cost_ns(size: int, device: DeviceSeen) -> int:
     """What it takes to move so many bytes: out and in."""
-    return DRIVER_NS + int(2 * size / device.link * 1e9)
+    return int((DRIVER_S + 2 * size / device.link) * 1e9)
 
 
 def _roomiest(size: int, device: DeviceSeen, seen: Iterable[DeviceSeen]) -> str | None:

@@ -27,7 +27,7 @@ from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving.driver import Driver, DriverFault, Lost
-from leased.moving.mark import MarkFile
+from leased.moving.mark import Mark, MarkFile
 from leased.moving.plan import CHECKPOINTED, LOCKED, RUNNING, Plan, Process
 from leased.processes.identity import ProcessId, alive, process_id
 from leased.store.store import Store
@@ -38,6 +38,7 @@ BY = "a move"  # the name by which status says who has parked the job
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
 KEPT = 64  # moves that are over, for those who ask how they ended
+END_S = 10.0  # for the driver's steps, when the daemon ends
 AGAIN_S = 0.2  # between tries of a step on the way back
 MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
@@ -122,11 +123,13 @@ class Mover:
         return self._moves.get(job_id)
 
     async def end(self) -> None:
-        """The daemon ends: a move that is under way turns back, or arrives, first."""
-        if self._now is not None and not self._now.done():
+        """The daemon ends: a move that is under way turns back, or arrives, first. What a former
+        daemon has left is left to the next one if it takes too long."""
+        if self._now is None or self._now.done():
+            return
+        if any(move.state == MOVING for move in self._moves.values()):
             self._now.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._now
+        await asyncio.wait([self._now], timeout=END_S)
 
     # -- a move ----------------------------------------------------------------------
 
@@ -295,12 +298,18 @@ class Mover:
 
     # -- after a daemon that ended in the middle ------------------------------------------
 
-    async def recover(self) -> None:
-        """Bring back the processes that a former daemon has left between two GPUs."""
+    def recover(self) -> None:
+        """Begin to bring back the processes that a former daemon has left between two GPUs."""
         mark = self._mark.read()
         if mark is None:
             return
         living = [process for process in mark.processes if alive(process)]
+        if not living:
+            self._mark.remove()
+            return
+        self._now = asyncio.get_running_loop().create_task(self._bring_back(mark, living))
+
+    async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
         log.warning(
             "gpu-leased ended while %d processes were between two GPUs: they go back", len(living)
         )

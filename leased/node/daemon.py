@@ -177,7 +177,7 @@ class Daemon:
     async def run(self) -> None:
         """Serve until SIGTERM. Leases stay where they are: the clients come back."""
         await self.mps.begin()
-        await self.mover.recover()
+        self.mover.recover()
         self.reloading.admin_socket = self.listeners.open(self.config)
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
