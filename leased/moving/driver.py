@@ -70,16 +70,18 @@ class Driver:
         await self._ask(request, STEP_S)
 
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
-        assert self._child
-        assert self._child.stdin
-        assert self._child.stdout
         try:
-            async with asyncio.timeout(patience_s):
-                self._child.stdin.write(json.dumps(request).encode() + b"\n")
-                await self._child.stdin.drain()
-                said = json.loads(await self._child.stdout.readline())
-        except (TimeoutError, OSError, ValueError):
+            said = json.loads(await asyncio.wait_for(self._answer(request), patience_s))
+        except (asyncio.TimeoutError, OSError, ValueError):
             raise Lost("the process that asks the driver has ended or hangs") from None
         if "fault" in said:
             raise DriverFault(str(said["fault"]))
         return dict(said)
+
+    async def _answer(self, request: dict[str, Any]) -> bytes:
+        assert self._child
+        assert self._child.stdin
+        assert self._child.stdout
+        self._child.stdin.write(json.dumps(request).encode() + b"\n")
+        await self._child.stdin.drain()
+        return await self._child.stdout.readline()

@@ -119,7 +119,7 @@ class Driver:
         found = []
         for olds in (every, [one, other], [one]):
             pairs = (Pair * len(olds))()
-            for pair, old in zip(pairs, olds, strict=True):
+            for pair, old in zip(pairs, olds):
                 pair.old.bytes[:], pair.new.bytes[:] = old, onto.get(old, old)
             found.append(pairs)
         return found

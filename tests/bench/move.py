@@ -158,7 +158,7 @@ def run(work: Path, moves: int) -> dict[str, float]:
             if n % every == 0:
                 bench.move(CALLS[n // every % len(CALLS)])
         bench.end()
-    dead, driver = zip(*bench.dead, strict=True)
+    dead, driver = zip(*bench.dead)
     return {
         "bytes": SIZE,
         "dead_s": round(statistics.median(dead), 3),
