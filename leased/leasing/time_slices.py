@@ -33,7 +33,8 @@ IN_CHAIN = "its chain divides the GPU among its components"
 @dataclass
 class DeviceSlices:
     """What is known of one device. controller: chooses for the jobs there; None: nobody has been
-    looked at yet. silent_since: since when NVML has not said whose work it does; None: it says.
+    looked at yet. silent_since: since when neither NVML nor all processes there have said whose
+    work it does; None: one has.
     asked: when the processes there were last asked for theirs. told: what the arbiter was last told
     of its tenants by. used: by job, the part of it that the job had at the last look. divided:
     where a chain divides it, the time slice of each of its processes, by pid (us)."""
@@ -46,7 +47,7 @@ class DeviceSlices:
     divided: Mapping[int, int] = field(default_factory=dict)
 
     def is_known(self, now: int) -> bool:
-        """Whether NVML says whose work it does, or has said so a moment ago."""
+        """Whether it is said whose work it does, or was a moment ago."""
         return self.silent_since is None or now - self.silent_since < PATIENCE_NS
 
     def chosen(self, job_id: int) -> Choice:
@@ -84,12 +85,12 @@ class TimeSlices:
         holders = [tenant for tenant in tenants if self._holds(tenant)]
         parts = _parts(tenants, busy, work)
         said = self._ask(device, holders, now)
-        if parts is not None:
-            parts = self._unfinished(device, tenants, holders, said) or parts
+        parts = self._unfinished(device, tenants, holders, said) or parts
+        if parts is not None or (holders and len(said) == len(holders)):
             device.silent_since = None
         elif device.silent_since is None:
             device.silent_since = now
-        if parts is not None or not device.is_known(now):
+        if parts is not None or device.silent_since is None or not device.is_known(now):
             self._look(uuid, now, parts or {}, said, ((busy or 0) / 100, clock))
             self._tell_news(device, now, tenants)
 

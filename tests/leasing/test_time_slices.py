@@ -188,6 +188,25 @@ def test_while_nvml_does_not_say_whose_the_work_is(busy: int | None, work: int) 
     assert node.controlled(node.one)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_processes_say_it_nvml_need_not(jobs: int) -> None:
+    """It has no samples of a job that works in a part of the time, seconds on end."""
+    node = Node()
+    limited = node.job(1, limit=0.3)
+    processes = [(limited, node.process(limited))]
+    if jobs > 1:
+        processes.append((other := node.job(2), node.process(other)))
+    node.look(4, (processes[0][1], 30))
+    for _ in range(5 * PATIENCE_NS // LOOK_NS):
+        for tenant, process in processes:
+            node.answer(tenant, process, 1.0)
+        node.look(1, busy=30)
+        assert node.controlled(limited)
+        assert node.slices.chosen(1, UUIDS[0]).duty == 300
+    node.look(1 + PATIENCE_NS // LOOK_NS, busy=30)
+    assert not node.controlled(limited), "nor do processes say it any more"
+
+
 def test_the_arbiter_hears_whether_all_of_a_job_can_be_controlled() -> None:
     node = Node()
     tenant = node.job(1, gpus=2)
