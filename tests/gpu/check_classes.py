@@ -1,7 +1,7 @@
 """A service with class:online beside batch jobs with class:offline, and by other ways.
 
 `python -m tests.gpu.check_classes [--only saturating,long,copies,training]` on a machine with a
-GPU, as root; some two minutes. The programs are those of tests/gpu/check_pairs.py: a service of
+GPU, as root; some three minutes. The programs are those of tests/gpu/check_pairs.py: a service of
 3.1 ms every 20 ms on average, alone and beside kernels of 2.2 ms, of 300 ms, copies to the device
 and back, and a training of PyTorch, where it is there. Ways: the driver's time slices; MPS with
 100, 50 and 30% of the multiprocessors for the batch job, where a server of it can be started (only
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--gpu", type=int, default=0, help="index")
     parser.add_argument("--mib", type=int, default=64, help="of memory that a kernel sweeps")
     parser.add_argument("--seconds", type=float, default=5, help="of a timed part")
-    parser.add_argument("--settle", type=float, default=8, help="seconds before it under gpu-lease")
+    parser.add_argument("--settle", type=float, default=24, help="seconds before it under gpu-lease")
     chosen = parser.parse_args()
     build("shares")
     bench = Bench(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, 10, 64, "6GiB")
