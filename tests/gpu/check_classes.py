@@ -126,7 +126,9 @@ def main() -> int:
     parser.add_argument("--gpu", type=int, default=0, help="index")
     parser.add_argument("--mib", type=int, default=64, help="of memory that a kernel sweeps")
     parser.add_argument("--seconds", type=float, default=5, help="of a timed part")
-    parser.add_argument("--settle", type=float, default=24, help="seconds before it under gpu-lease")
+    parser.add_argument(
+        "--settle", type=float, default=24, help="seconds before it under gpu-lease"
+    )
     chosen = parser.parse_args()
     build("shares")
     bench = Bench(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, 10, 64, "6GiB")
