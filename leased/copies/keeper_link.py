@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leased.base.periods import to_next
 from leased.copies.asks import Ask, Asks, Made
 from leased.copies.unfreed import Owner
 
@@ -63,7 +64,8 @@ class KeeperLink:
         if sock is None:
             self._refuse_who_waits()
             if self.open:
-                self.retry = self.loop.call_later(RETRY_S, self.connect)
+                pause = to_next(RETRY_S, self.loop.time())
+                self.retry = self.loop.call_later(pause, self.connect)
             return
         self.sock = sock
         self.loop.add_reader(sock, self._readable)

@@ -27,6 +27,11 @@ class Health:
     )  # by UUID, polls in succession that contradict the present state
     heard: int = 0  # answers since NVML was silent
 
+    @property
+    def well(self) -> bool:
+        """Whether nothing is known or suspected of any device, nor of NVML."""
+        return not (self.faults or self.doubts or self.nvml)
+
     def seen(self, gpu: Gpu, fault: str | None, *, sure: bool = False) -> None:
         """A look at a device. sure: one look is enough."""
         known = self.faults.get(gpu.uuid)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from leased.classes.health import Health, Signs
 from leased.classes.xid import kind
@@ -34,12 +35,14 @@ class ClassHealth:
     states: dict[str, Health] = field(default_factory=dict)
     over: list[tuple[Gpu, Health]] = field(default_factory=list)
 
-    async def beat(self) -> None:
+    def beat(self) -> Coroutine[Any, Any, None] | None:
+        """Look at each GPU; what is left are evictions."""
         now = self.leases.clock()
         for gpu in self.leases.gpus.slurms():
             if gpu.uuid not in self.states:
                 self.states[gpu.uuid] = Health(since=now)
             self._look(gpu, self.states[gpu.uuid], now)
+        return self._evict_all() if self.over else None
 
     def _look(self, gpu: Gpu, health: Health, now: int) -> None:
         before = health.state
@@ -53,8 +56,8 @@ class ClassHealth:
         if goes and self.config().unhealthy == "evict":
             self.over.append((gpu, health))
 
-    async def evict_next(self) -> None:
-        """Evict the offline jobs of the GPUs that have gone over their limits. Call it as often."""
+    async def _evict_all(self) -> None:
+        """Evict the offline jobs of the GPUs that have gone over their limits."""
         while self.over:
             await self._evict(*self.over.pop(0))
 

@@ -32,7 +32,7 @@ class CopiesAhead:
         default_factory=dict
     )  # by UUID, what each client was told
 
-    async def beat(self) -> None:
+    def beat(self) -> None:
         """Make the next slice, and tell the processes."""
         memory, desk = self.leases.copies, self.leases.claims
         if memory is None or desk is None or not memory.offered:

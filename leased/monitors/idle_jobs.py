@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 from leased.core.tenant_events import Parked
 from leased.leasing.leases import Leases
@@ -36,11 +36,14 @@ class IdleJobs:
         default_factory=dict
     )  # by job: its sign, and since when it has been that
 
-    async def beat(self) -> None:
-        """Look once at the jobs that have memory on a GPU."""
-        if not self.after_ns():
-            self.seen.clear()
-            return
+    def beat(self) -> Coroutine[Any, Any, None] | None:
+        """Look once at the jobs that have memory on a GPU, if the site has jobs parked."""
+        if self.after_ns():
+            return self._look_at_all()
+        self.seen.clear()
+        return None
+
+    async def _look_at_all(self) -> None:
         jobs = [t for t in self.leases.tenants.values() if self._may_be_parked(t)]
         self.seen = {t.job_id: self.seen[t.job_id] for t in jobs if t.job_id in self.seen}
         holders = [t for t in jobs if self.leases.view.tenant(t.job_id).lease]

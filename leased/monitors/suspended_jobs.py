@@ -10,8 +10,8 @@ holder's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import Optional
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from typing import Any, Optional
 
 from leased.connections.limits import Lines
 from leased.core import arbiter
@@ -50,11 +50,18 @@ class SuspendedJobs:
         self.rounds = Rounds(still)
         self.quiet: dict[tuple[int, int], int] = {}  # by job and epoch: quiet looks in succession
 
-    async def beat(self) -> None:
-        """Look once at the jobs for which others wait, or will."""
+    def beat(self) -> Coroutine[Any, Any, None] | None:
+        """Look once at the jobs for which others wait, or will; None: there is none."""
         self.rounds.keep(self.leases.tenants.keys())
+        candidates = self._candidates()
+        if not candidates and not self.leases.view.frozen:
+            self.quiet.clear()
+            return None
+        return self._look(candidates)
+
+    async def _look(self, candidates: list[Tenant]) -> None:
         still = []
-        async for tenant, charged in each(self.leases, self.payers, self._candidates()):
+        async for tenant, charged in each(self.leases, self.payers, candidates):
             with charged:
                 still += [tenant] if self.cannot_act(tenant) else []
         holding = {(t.job_id, epoch): t for t in still if (epoch := self._epoch(t))}

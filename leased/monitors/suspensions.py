@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from leased.connections.limits import Lines
 from leased.core.tenant_events import Parked, Unparked
@@ -110,8 +110,8 @@ class Suspensions:
         self.rounds = Rounds(self.still)
         self.beats = 0
 
-    async def beat(self) -> None:
-        """Look once at the jobs with processes on a GPU."""
+    def beat(self) -> Coroutine[Any, Any, None] | None:
+        """Look once at the jobs with processes on a GPU; None: there is none to look at."""
         tenants = self.leases.tenants
         self.of = {job: known for job, known in self.of.items() if job in tenants}
         self.tops = {job: known for job, known in self.tops.items() if job in tenants}
@@ -119,6 +119,9 @@ class Suspensions:
         self.rounds.keep(tenants.keys())
         self.beats += 1
         chosen = [t for t in tenants.values() if t.job_id in self.of or self._is_due(t)]
+        return self._look_at(chosen) if chosen else None
+
+    async def _look_at(self, chosen: list[Tenant]) -> None:
         async for tenant, charged in each(self.leases, self.payers, chosen):
             with charged:
                 self._look(tenant)
@@ -152,16 +155,18 @@ class Suspensions:
                 await asyncio.sleep(WATCH_S)
             await self.announced.wait()
 
-    async def ask(self) -> None:
-        """Ask Slurm about the announced jobs that have not been seen to be stopped."""
+    def ask(self) -> Coroutine[Any, Any, None] | None:
+        """Ask Slurm about the announced jobs that have not been seen to be stopped, if it is time
+        to do so for one of them."""
         now, asked = self.leases.clock(), {}
         for tenant in self._announced():
             suspension = self.of[tenant.job_id]
             if now >= suspension.ask_at:
                 suspension.asked(now)
                 asked[tenant.job_id] = suspension
-        if not asked:
-            return
+        return self._ask(asked, now) if asked else None
+
+    async def _ask(self, asked: Mapping[int, Suspension], now: int) -> None:
         try:
             states = await self.slurm.jobs(asked)
         except OSError as fault:

@@ -36,7 +36,7 @@ class TimeLimits:
                 self.ends[job] = min(state.end, began.get(job, state.start) + limit_s)
         self.told = {job: end for job, end in self.told.items() if self.ends.get(job) == end}
 
-    async def beat(self) -> None:
+    def beat(self) -> None:
         """Look once at the jobs whose limit is near."""
         latest = self.clock() + BEFORE_S
         for job, end in self.ends.items():

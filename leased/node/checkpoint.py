@@ -3,14 +3,12 @@ life to the watchdog."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import deque
 
 from leased.leasing.leases import Leases
 from leased.node.service_manager import has_watchdog, notify
-from leased.node.tasks import to_next
 from leased.store.store import Store
 
 CHECKPOINT_S = 1.0
@@ -40,19 +38,22 @@ class Checkpoint:
         # By job, when it was last saved (ns), and what its next lease or wait changes; None: it
         # had or wanted a lease then.
         self.saved: dict[int, tuple[tuple[int, int] | None, int]] = {}
+        self.watchdog = has_watchdog()
 
-    async def keep_saving(self) -> None:
+    def pause(self) -> float:
+        """Seconds between beats, so that each tenant has its turn within CHECKPOINT_S. They are
+        that by a power of two, so that other beats come at the same moments."""
+        turns = math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE)
+        return CHECKPOINT_S / (1 << max(0, turns - 1).bit_length())
+
+    def beat(self) -> None:
         """Save usage, a few tenants at a time, so that no lease waits for the writing of many."""
-        watchdog, time_s = has_watchdog(), asyncio.get_running_loop().time
-        while True:
-            turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
-            await asyncio.sleep(to_next(CHECKPOINT_S / turns, time_s()))
-            some = self.stirred(self.next_jobs())
-            # A full disk stops no lease; what it lacks is tried again here.
-            if some or self.store.fault:
-                self._save(some)
-            if watchdog:
-                notify("WATCHDOG=1")
+        some = self.stirred(self.next_jobs())
+        # A full disk stops no lease; what it lacks is tried again here.
+        if some or self.store.fault:
+            self._save(some)
+        if self.watchdog:
+            notify("WATCHDOG=1")
 
     def next_jobs(self) -> list[int]:
         """The next few jobs. Jobs that begin or end meanwhile change nothing for the others."""

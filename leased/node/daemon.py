@@ -182,7 +182,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        self.tasks.start(self.checkpoint.keep_saving)
+        self.tasks.every(self.checkpoint.pause, self.checkpoint.beat)
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         self.tasks.every(mps.LOOK_S, self.mps.beat)

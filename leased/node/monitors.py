@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -37,6 +38,7 @@ from leased.slurm.eviction import evict
 from leased.slurm.suspend_grace import suspend_grace_ns
 
 CLUSTER_S = 60.0
+REST_S = 1.0
 
 
 class Node(Protocol):
@@ -109,17 +111,25 @@ class Monitors:
         """Begin to look. It goes on until the daemon ends."""
         tasks.start(self.ended_jobs.find)
         tasks.start(self._learn_cluster)
-        tasks.every(device_monitor.LOOK_S, self.devices.beat)
-        tasks.every(LOOK_S, self.suspended.beat)
-        tasks.every(LOOK_S, self.suspensions.beat)
-        tasks.every(ASK_S, self.suspensions.ask)
+        tasks.every(self._of_devices, self.devices.beat)
+        tasks.every(self._of_jobs(LOOK_S), self.suspended.beat)
+        tasks.every(self._of_jobs(LOOK_S), self.suspensions.beat)
+        tasks.every(self._of_jobs(ASK_S), self.suspensions.ask)
         tasks.start(self.suspensions.watch)
         tasks.every(IDLE_S, self.idle_jobs.beat)
         tasks.every(class_health.LOOK_S, self.class_health.beat)
-        tasks.every(class_health.LOOK_S, self.class_health.evict_next)
         tasks.every(time_limits.LOOK_S, self.time_limits.beat)
-        tasks.every(AHEAD_S, self.copies_ahead.beat)
+        tasks.every(self._of_jobs(AHEAD_S), self.copies_ahead.beat)
         tasks.every(rules_report.LOOK_S, self.rules_report.beat)
+
+    def _of_jobs(self, seconds: float) -> Callable[[], float]:
+        """The pause between looks at jobs: so long, or longer while there is none."""
+        return lambda: seconds if self.leases.tenants else REST_S
+
+    def _of_devices(self) -> float:
+        """The pause between looks at the devices."""
+        rests = self.health.well and not self.leases.tenants
+        return REST_S if rests else device_monitor.LOOK_S
 
     async def _learn_cluster(self) -> None:
         """Learn which Slurm cluster's jobs are served, again and again: that may change."""

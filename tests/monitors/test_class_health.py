@@ -58,8 +58,8 @@ class Node:
         async def looks() -> None:
             for _ in range(seconds):
                 self.now += S
-                await self.health.beat()
-                await self.health.evict_next()
+                if evictions := self.health.beat():
+                    await evictions
 
         asyncio.run(looks())
         return self.health.states[UUID].state

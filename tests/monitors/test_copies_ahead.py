@@ -74,7 +74,7 @@ class Node:
 
     def beat(self, times: int = 1) -> None:
         for _ in range(times):
-            asyncio.run(self.ahead.beat())
+            self.ahead.beat()
 
 
 @pytest.fixture

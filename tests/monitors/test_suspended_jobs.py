@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Collection, Mapping
@@ -26,6 +25,7 @@ from tests.fuzz.fakes import FakeLoop
 from tests.slurm.leased import Leased
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
+from tests.support.looks import to_its_end
 from tests.support.programs import SET_UP, line, output, tell
 
 S = 1_000_000_000
@@ -70,7 +70,7 @@ class Node:
     def beats(self, n: int) -> None:
         for _ in range(n):
             self.now += S // 4
-            asyncio.run(self.suspended.beat())
+            to_its_end(self.suspended.beat())
 
     def holders(self) -> list[int]:
         return list(self.leases.loop.arbiter.devices[UUID].holders)

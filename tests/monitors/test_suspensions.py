@@ -17,6 +17,7 @@ from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.monitors.test_suspended_jobs import UUID, Node, S
 from tests.support.fake_client import FakeClient
+from tests.support.looks import to_its_end
 
 GRACE_NS = 2 * S
 SHELL = ProcessId(5, 1)
@@ -48,11 +49,11 @@ class Slurm(Node):
 
     def look(self) -> None:
         self.now += S // 4
-        asyncio.run(self.suspensions.beat())
+        to_its_end(self.suspensions.beat())
 
     def ask(self) -> None:
         self.now += ASK_FIRST_NS
-        asyncio.run(self.suspensions.ask())
+        to_its_end(self.suspensions.ask())
 
     def ask_until_answered(self) -> None:
         asked = len(self.questions)
@@ -182,7 +183,7 @@ def test_slurm_is_asked_soon_where_it_gives_no_grace(slurm: Slurm) -> None:
     slurm.job(1, 7)
     slurm.suspensions.begin(slurm.leases.tenants[1])
     slurm.now += S
-    asyncio.run(slurm.suspensions.ask())
+    to_its_end(slurm.suspensions.ask())
     assert not slurm.is_suspended(1)
 
 
@@ -277,16 +278,16 @@ def test_a_job_is_parked_once_it_was_idle_for_long_enough(slurm: Slurm) -> None:
     slurm.percent = 3
     for _ in range(100):
         slurm.now += S
-        asyncio.run(idle.beat())
+        to_its_end(idle.beat())
     assert slurm.view(1).parked is None, "its GPU works"
     slurm.percent = 0
     for calls in range(50):
         slurm.now += 30 * S
         process.calls = calls, slurm.now
-        asyncio.run(idle.beat())
+        to_its_end(idle.beat())
     assert slurm.view(1).parked is None, "it launches something now and then"
     slurm.now += 60 * S
-    asyncio.run(idle.beat())
+    to_its_end(idle.beat())
     parked = slurm.view(1).parked
     assert parked is not None
     assert parked.by == "limits.park_after"
@@ -299,5 +300,5 @@ def test_nothing_is_parked_where_the_site_has_not_said_so(slurm: Slurm) -> None:
     idle = IdleJobs(slurm.leases, slurm.busy, lambda: 0)
     for _ in range(3):
         slurm.now += 10_000 * S
-        asyncio.run(idle.beat())
+        to_its_end(idle.beat())
     assert slurm.view(1).parked is None

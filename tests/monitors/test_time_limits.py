@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +37,7 @@ class Watched:
         said = dict.fromkeys((1, 2, 3), JobState("RUNNING", BEGAN, end))
         self.limits.heard(said, {1: BEGAN, 2: BEGAN})
         self.now = BEGAN + after_s
-        asyncio.run(self.limits.beat())
+        self.limits.beat()
         return self.signalled
 
 
@@ -65,12 +64,12 @@ def test_a_clock_of_slurm_that_is_ahead_makes_it_no_later(watched: Watched) -> N
     said = {2: JobState("RUNNING", BEGAN + 90, BEGAN + 90 + LIMIT_S)}
     watched.limits.heard(said, {2: BEGAN})
     watched.now = BEGAN + LIMIT_S - BEFORE_S
-    asyncio.run(watched.limits.beat())
+    watched.limits.beat()
     assert watched.signalled == [2]
 
 
 def test_a_job_without_a_limit_has_none(watched: Watched) -> None:
     watched.limits.heard({2: JobState("RUNNING", BEGAN)}, {2: BEGAN})
     watched.now = BEGAN + 365 * 24 * 3600
-    asyncio.run(watched.limits.beat())
+    watched.limits.beat()
     assert watched.signalled == []

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import pytest
 
 from leased.base import children
-from leased.node.tasks import Tasks, to_next
+from leased.base.periods import to_next
+from leased.node.tasks import Tasks
 from tests.base.test_children import gone
 
 
@@ -41,3 +46,92 @@ def test_work_of_several_periods_is_done_at_the_same_moments() -> None:
     assert min(moments) == pytest.approx(1234.75)
     assert to_next(0.5, 1235.0 - 1e-9) == pytest.approx(0.5), "a timer that was early"
     assert to_next(0.5, 1235.0 + 1e-3) == pytest.approx(0.499)
+
+
+class Clock:
+    """A loop whose time passes as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 1234.567
+        self.wakes = 0
+        self.at: tuple[float, Callable[[], None]] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Clock:
+        self.at = when, call
+        return self
+
+    def cancel(self) -> None:
+        self.at = None
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.at is not None and self.at[0] <= end:
+            self.now, call = self.at
+            self.wakes += 1
+            call()
+        self.now = end
+
+
+def test_looks_of_several_periods_wake_the_process_once_for_each_moment() -> None:
+    clock, looks, pause = Clock(), Counter[str](), [0.25]
+    tasks = Tasks(cast(asyncio.AbstractEventLoop, clock))
+    for name, period in {"a": 0.5, "b": 0.5, "c": 1.0}.items():
+        tasks.every(period, partial(looks.update, [name]))
+    tasks.every(lambda: pause[0], partial(looks.update, ["jobs"]))
+    clock.advance(10)
+    assert looks == {"a": 20, "b": 20, "c": 10, "jobs": 40}
+    assert clock.wakes == 40
+    pause[0] = 1.0
+    clock.advance(0.25)
+    before = clock.wakes
+    clock.advance(10)
+    assert clock.wakes - before == 20
+
+
+def test_a_look_that_fails_is_named_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> None:
+        looks: list[int] = []
+        ended = asyncio.Event()
+
+        def fails() -> None:
+            raise ValueError("the first look")
+
+        async def fails_later() -> None:
+            looks.append(len(looks))
+            await asyncio.sleep(0)
+            if len(looks) == 3:
+                ended.set()
+            raise ValueError("the second look")
+
+        tasks = Tasks(asyncio.get_running_loop())
+        tasks.every(0.01, fails)
+        tasks.every(0.01, fails_later)
+        await ended.wait()
+        await tasks.end()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(look())
+    named = {record.getMessage() for record in caplog.records}
+    assert {name in str(named) for name in ("fails)", "fails_later)")} == {True}
+
+
+def test_a_look_that_lasts_is_not_begun_again() -> None:
+    async def look() -> None:
+        begun: list[int] = []
+        seen, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def lasts() -> None:
+            begun.append(len(begun))
+            await goes_on.wait()
+
+        tasks, others = Tasks(asyncio.get_running_loop()), iter(range(20))
+        tasks.every(0.01, lasts)
+        tasks.every(0.01, lambda: seen.set() if next(others) == 10 else None)
+        await seen.wait()
+        assert begun == [0]
+        await tasks.end()
+
+    asyncio.run(look())

@@ -72,13 +72,14 @@ class Crowd(Slurm):
             raise asyncio.CancelledError
         await self.sleep(0)
 
-    def run(self, seconds: float, work: Callable[[], Awaitable[None]]) -> float:
+    def run(self, seconds: float, work: Callable[[], Awaitable[None] | None]) -> float:
         """What has been spent in this time."""
         before, self.end = self.spent, self.accounts.loop.time() + seconds
 
         async def again() -> None:
             while True:
-                await work()
+                if rest := work():
+                    await rest
                 await asyncio.sleep(0.25)
 
         with pytest.raises(asyncio.CancelledError):
@@ -129,7 +130,8 @@ def test_slurm_is_asked_ever_more_rarely_about_announcements_in_vain(crowd: Crow
 
     async def announce() -> None:
         crowd.suspensions.begin(crowd.leases.tenants[HOSTILE])
-        await crowd.suspensions.ask()
+        if question := crowd.suspensions.ask():
+            await question
         await asyncio.sleep(AGAIN_S)
 
     crowd.run(600, announce)
