@@ -16,11 +16,7 @@ LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
-SLOWEST_RATE, FASTEST_RATE = 0.1, 1000.0
 SHORTEST_HOLD_S, LONGEST_HOLD_S = 10, 3600
-LEAST_SLOWDOWN = 0.01
-MOST_SERIES = 1_000_000
-MOST_WAITING = 256
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
@@ -123,21 +119,6 @@ def gib_s(value: float, where: str) -> float:
     return float(value)
 
 
-def series(value: int, where: str) -> int:
-    """How many series of a metric there may be."""
-    if not 1 <= value <= MOST_SERIES:
-        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 1 to {MOST_SERIES}")
-    return value
-
-
-def rate(value: float, where: str) -> float:
-    """How often something may be done in a second."""
-    if not SLOWEST_RATE <= value <= FASTEST_RATE:  # NaN neither
-        words = f"{where} = {shown(value)} is out of bounds"
-        raise Refused(words, f"write {SLOWEST_RATE:g} to {FASTEST_RATE:g}")
-    return float(value)
-
-
 def put_off_ns(text: str, where: str) -> int:
     """For how long a job is put off at a time."""
     found = time_ns(text, where)
@@ -147,26 +128,11 @@ def put_off_ns(text: str, where: str) -> int:
     return found
 
 
-def waiting(value: int, where: str) -> int:
-    """How many jobs may wait for something."""
-    if not 0 <= value <= MOST_WAITING:
-        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 0 to {MOST_WAITING}")
+def within(value: float, where: str, least: float, most: float, words: str) -> float:
+    """A number that is so large. words: what may be written."""
+    if not least <= value <= most:  # NaN neither
+        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write {words}")
     return value
-
-
-def part(value: float, where: str) -> float:
-    """A part of something."""
-    if not 0 <= value <= 1:  # NaN neither
-        raise Refused(f"{where} = {shown(value)} is out of bounds", "write a number, 0 to 1")
-    return float(value)
-
-
-def slowdown(value: float, where: str) -> float:
-    """By how much something may take longer."""
-    if not LEAST_SLOWDOWN <= value <= 1:  # NaN neither
-        words = f"{where} = {shown(value)} is out of bounds"
-        raise Refused(words, f"write a number, {LEAST_SLOWDOWN:g} to 1")
-    return float(value)
 
 
 def absolute(text: str, where: str) -> str:

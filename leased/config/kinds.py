@@ -48,6 +48,16 @@ def word(known: tuple[str, ...]) -> Kind:
     )
 
 
+def number(least: float, most: float) -> Kind:
+    words = f"a number, {least:g} to {most:g}"
+    return Kind(float, words, lambda value, at: float(values.within(value, at, least, most, words)))
+
+
+def whole_number(least: int, most: int) -> Kind:
+    words = f"a whole number, {least} to {most}"
+    return Kind(int, words, lambda value, where: values.within(value, where, least, most, words))
+
+
 def _path(text: str, where: str) -> Path:
     return Path(values.absolute(text, where))
 
@@ -102,17 +112,17 @@ LINK_SPEED = Kind(
     f"GiB/s, {values.SLOWEST_GIB_S:g} to {values.FASTEST_GIB_S:g}, or 0",
     values.gib_s,
 )
-SERIES = Kind(int, f"a whole number, 1 to {values.MOST_SERIES}", values.series)
-RATE = Kind(float, f"a number, {values.SLOWEST_RATE:g} to {values.FASTEST_RATE:g}", values.rate)
+SERIES = whole_number(1, 1_000_000)
+RATE = number(0.1, 1000)
 PUT_OFF = Kind(
     str,
     f"{A_TIME}, {values.SHORTEST_HOLD_S}s to {values.LONGEST_HOLD_S // 60}m",
     values.put_off_ns,
 )
-SLOWDOWN = Kind(float, "a number, 0.01 to 1", values.slowdown)
+SLOWDOWN = number(0.01, 1)
 JOBS = Kind(list, 'a list such as ["partition:serve", "user:alice"]', job_sets.read)
-PART = Kind(float, "a number, 0 to 1", values.part)
-WAITING = Kind(int, f"a whole number, 0 to {values.MOST_WAITING}", values.waiting)
+PART = number(0, 1)
+WAITING = whole_number(0, 256)
 LISTEN = Kind(
     str,
     f'"{listen_address.EXAMPLE}", another address on loopback, an absolute path, or ""',

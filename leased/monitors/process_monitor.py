@@ -72,11 +72,14 @@ class ProcessMonitor:
     def unconnected(self, gpu: Gpu, processes: Iterable[int]) -> set[int]:
         """Those that are of a job and have no connection: since the last daemon ended they were
         stopped, say. What they have on the device is not there for good."""
-        tenants = self.leases.tenants.sharing(gpu.uuid)
-        connected = {client.pid for tenant in tenants for client in tenant.clients}
-        left = [pid for pid in processes if pid not in connected]
-        known = self.stepds.known() if left else None
-        return {pid for pid in left if known and known.step_of(pid)}
+        left = set(processes)
+        if left:
+            tenants = self.leases.tenants.sharing(gpu.uuid)
+            left -= {client.pid for tenant in tenants for client in tenant.clients}
+        if not left:
+            return left
+        known = self.stepds.known()
+        return {pid for pid in left if known.step_of(pid)}
 
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """A device has been polled. processes: bytes by pid, as NVML shows them."""

@@ -49,10 +49,8 @@ class Tasks:
             while True:
                 try:
                     await work()
-                except Exception:
-                    log.exception(
-                        "a part of gpu-leased failed and begins again (%s)", work.__name__
-                    )
+                except Exception as fault:
+                    _say(work, fault)
                     await asyncio.sleep(AGAIN_S)
 
         self.tasks.add(self.loop.create_task(forever()))
@@ -83,7 +81,7 @@ class Tasks:
         try:
             rest = beat.look()
         except Exception as fault:
-            _say(beat, fault)
+            _say(beat.look, fault)
             return
         if rest is not None:
             beat.under_way = self.loop.create_task(rest)
@@ -94,7 +92,7 @@ class Tasks:
         beat.under_way = None
         self.tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _say(beat, fault)
+            _say(beat.look, fault)
 
     async def end(self) -> None:
         """Cancel them, and wait until each has ended what it began, its children too."""
@@ -106,5 +104,6 @@ class Tasks:
             await asyncio.wait(self.tasks)
 
 
-def _say(beat: Beat, fault: BaseException) -> None:
-    log.error("a look of gpu-leased failed (%s)", beat.look.__qualname__, exc_info=fault)
+def _say(part: Callable[..., object], fault: BaseException) -> None:
+    name = getattr(part, "__name__", repr(part))
+    log.error("a part of gpu-leased failed and begins again (%s)", name, exc_info=fault)

@@ -115,7 +115,7 @@ def test_a_look_that_fails_is_named_and_stops_no_other(caplog: pytest.LogCapture
 
     asyncio.run(look())
     named = {record.getMessage() for record in caplog.records}
-    assert {name in str(named) for name in ("fails)", "fails_later)")} == {True}
+    assert {name in str(named) for name in ("(fails)", "(fails_later)")} == {True}
 
 
 def test_a_look_that_lasts_is_not_begun_again() -> None:
