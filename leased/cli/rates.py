@@ -22,12 +22,10 @@ class JobRates:
 
 @dataclass(frozen=True)
 class GpuRates:
-    """busy: the mean of what NVML said, in percent; None: it does not say. handoffs: a minute.
-    moved: bytes a second."""
+    """busy: the mean of what NVML said, in percent; None: it does not say. handoffs: a minute."""
 
     busy: float | None = None
     handoffs: float = 0.0
-    moved: float = 0.0
 
 
 @dataclass
@@ -66,11 +64,8 @@ class Rates:
         busy = sum(said) / len(said) if said else None
         if passed <= 0:
             return GpuRates(busy)
-        grown = {
-            key: sum(_grown(old.get(t["job_id"]), t, uuid, key) for t in answer["tenants"])
-            for key in ("handoffs", "moved_bytes")
-        }
-        return GpuRates(busy, grown["handoffs"] * 60 / passed, grown["moved_bytes"] / passed)
+        grown = sum(_grown(old.get(t["job_id"]), t, uuid, "handoffs") for t in answer["tenants"])
+        return GpuRates(busy, grown * 60 / passed)
 
 
 def _job(before: Tenant | None, tenant: Tenant, passed: float) -> JobRates:

@@ -159,7 +159,3 @@ class ClaimDesk:
         self.claims.forget(asker)
         self.waiters = [waiter for waiter in self.waiters if waiter.asker is not asker]
         self.held = [one for one in self.held if one.asker is not asker]
-
-    def close(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()

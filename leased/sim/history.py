@@ -31,7 +31,6 @@ class Hold:
     was to yield, as it was told last; None: nobody waited. contended: since when it was to.
     moved_ns: how long managed memory came for it."""
 
-    epoch: int
     since: int
     ready: int | None
     until: int
@@ -100,7 +99,7 @@ class Run:
         if self.tenant.waiting and not self._waits:
             self.waits.append(Wait(now, now))
         if lease is not None and epoch != self._epoch:
-            self.holds.append(Hold(lease.epoch, now, None, now))
+            self.holds.append(Hold(now, None, now))
         if lease is not None:
             hold = self.holds[-1]
             if hold.ready is None and not lease.restoring:

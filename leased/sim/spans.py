@@ -43,8 +43,6 @@ class Handoff:
 
     since: int
     until: int
-    before: int
-    after: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +166,6 @@ def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Handoff]:
             asked = run.asked(hold)
             left = max(last.until, asked) if last.revoked is None else last.revoked
             for span in window.span("", left, hold.begun):
-                yield Handoff(span.since, span.until, before[1].job, run.job)
+                yield Handoff(span.since, span.until)
         if before is None or hold.until >= before[0].until:
             before = hold, run

@@ -9,8 +9,6 @@ from leased.base.words import size
 from leased.sim.jobs import S, Setting, Trace
 from leased.sim.run import Ended, Result, run
 
-WIDTH = 80
-
 
 def settings(
     quanta: Sequence[int | None], locks: Sequence[str | None], policies: Sequence[str]

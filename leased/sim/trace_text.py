@@ -64,7 +64,7 @@ def _bursts(pairs: Pairs) -> Iterator[str]:
 
 
 def _summary(job: Job) -> str:
-    on = sum(work for work, _ in job.bursts)
+    on = job.gpu_ns
     return (
         f"{len(job.bursts)} bursts, {on / S:.1f} s of work and "
         f"{(job.alone_ns - on) / S:.1f} s of pauses"

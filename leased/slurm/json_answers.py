@@ -10,9 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 STEP = 1 << 18  # bytes that are read before they are looked at
 ENTRY_MOST = 1 << 24  # bytes of one entry: squeue says some 3,000 of a job, and more of wide ones

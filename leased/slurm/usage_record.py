@@ -53,11 +53,6 @@ class Run:
     cut: int = 0
     steps: Mapping[str, StepRun] = field(default_factory=dict)
 
-    @property
-    def sums(self) -> list[Mapping[str, float]]:
-        """The figures whose sum is the job's usage."""
-        return [self.total] if self.cut else list(self.gpus.values())
-
 
 class Parts(NamedTuple):
     """A comment: others' text before ours, ours (its JSON), and others' text behind it."""

@@ -52,7 +52,7 @@ def test_spans_of_two_jobs_that_take_turns() -> None:
 
 def test_a_handoff_is_as_wide_as_it_took() -> None:
     (device,) = spans.picture(two_jobs().history()).devices
-    assert device.handoffs == (Handoff(10 * S, 14 * S, 1, 2),)
+    assert device.handoffs == (Handoff(10 * S, 14 * S),)
     assert device.handoff_ns == 4 * S
 
 

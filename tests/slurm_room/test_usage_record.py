@@ -53,7 +53,7 @@ def test_it_is_read_as_it_was_written() -> None:
     assert run is not None
     assert (run.lock, run.since, run.until) == ("on", 100.0, 162.0)
     assert run.gpus == {GPU: figures(USED)}
-    assert (run.indices, run.cut, run.sums) == ({GPU: 0}, 0, [figures(USED)])
+    assert (run.indices, run.cut) == ({GPU: 0}, 0)
 
 
 def test_of_many_devices_the_totals_stay() -> None:
@@ -64,9 +64,8 @@ def test_of_many_devices_the_totals_stay() -> None:
     run = read(text)
     assert run is not None
     assert (run.cut, run.gpus) == (16, {})
-    (total,) = run.sums
-    assert total["lease_s"] == 16 * 41
-    assert total["peak_bytes"] == 1 << 30, "the most of any"
+    assert run.total["lease_s"] == 16 * 41
+    assert run.total["peak_bytes"] == 1 << 30, "the most of any"
 
 
 def test_a_node_full_of_devices_fits() -> None:
