@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
-from leased.store import bad_rows, step_rows, writing
+from leased.store import bad_rows, writing
 from leased.store.changes import Changes
 from leased.store.reading import Reader
 from leased.store.records import Run, TenantRecord
@@ -212,36 +212,50 @@ class Contents:
         for name in names:
             self.changes.mark(self._put_step, run, name)
 
+    # -- what the disk should have, see writing.py ------------------------------------
+
     def _put_open(self, db: sqlite3.Connection, job_id: int) -> None:
-        writing.put_open(db, job_id, self.open.get(job_id))
+        record = self.open.get(job_id)
+        rows = [writing.tenant_row(record)] if record else []
+        writing.put(db, "tenants", {"job_id": job_id}, rows)
 
     def _put_usage(self, db: sqlite3.Connection, job_id: int) -> None:
         record = self.open.get(job_id)
-        writing.put_usage(db, job_id, record.usage if record else {})
+        rows = writing.usage_rows(record.usage) if record else []
+        writing.put(db, "usage", {"job_id": job_id}, rows)
 
     def _put_remembered(self, db: sqlite3.Connection, job_id: int) -> None:
         record = self.open.get(job_id)
-        writing.put_remembered(db, job_id, record.remembered if record else None)
+        rows = [record.remembered._asdict()] if record and record.remembered else []
+        writing.put(db, "remembered", {"job_id": job_id}, rows)
 
     def _put_parked(self, db: sqlite3.Connection, job_id: int) -> None:
         record = self.open.get(job_id)
-        writing.put_parked(db, job_id, record.parked_by if record else None)
+        who = record.parked_by if record else None
+        rows = [] if who is None else [{"who": who}]
+        writing.put(db, "parked", {"job_id": job_id}, rows)
 
     def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
         if run in self.ended:
-            writing.put_ended(db, self.ended[run])
+            key = {"job_id": run[0], "opened": run[1]}
+            writing.put(db, "ended", key, [writing.ended_row(self.ended[run])])
 
     def _put_step(self, db: sqlite3.Connection, run: Run, name: str) -> None:
         is_open = self.open.get(run[0])
         record = is_open if is_open is not None and is_open.run == run else self.ended.get(run)
         if record is not None and name in record.steps:
-            step_rows.put(db, run, name, record.steps[name])
+            key = {"job_id": run[0], "opened": run[1], "step": name}
+            writing.put(db, "steps", key, [writing.step_row(record.steps[name])])
 
     def _put_stepd(self, db: sqlite3.Connection, pid: int) -> None:
-        writing.put_stepd(db, pid, self.stepds.get(pid))
+        known = self.stepds.get(pid)
+        rows = [{"start": known[0].start, "job_id": known[1]}] if known else []
+        writing.put(db, "stepds", {"pid": pid}, rows)
 
     def _put_setting(self, db: sqlite3.Connection, device: str, key: str) -> None:
-        writing.put_setting(db, device, key, self.settings.get((device, key)))
+        value = self.settings.get((device, key))
+        rows = [] if value is None else [{"value": value}]
+        writing.put(db, "settings", {"device": device, "key": key}, rows)
 
     def _put_epoch(self, db: sqlite3.Connection) -> None:
-        writing.put_epoch(db, self.epoch or 0)
+        writing.put(db, "epochs", {"one": 1}, [{"epoch": self.epoch or 0}])

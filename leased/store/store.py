@@ -20,7 +20,7 @@ from pathlib import Path
 
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
-from leased.store import lost_jobs, step_rows, writing
+from leased.store import lost_jobs, writing
 from leased.store.records import Run, TenantRecord, own
 from leased.store.registrations import Registrations
 from leased.store.saved_contents import SavedContents
@@ -201,4 +201,4 @@ class Store:
 
 def _drop_old(db: sqlite3.Connection) -> None:
     writing.drop_settled(db, time.time() - KEEP_SETTLED_S, KEEP_SETTLED)
-    step_rows.drop(db, KEEP_STEPS)
+    writing.drop_steps(db, KEEP_STEPS)

@@ -4,85 +4,70 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from leased.core.policy import PolicyState
-from leased.processes.identity import ProcessId
 from leased.store import columns
 from leased.store.reading import Bad
 from leased.store.records import TenantRecord
+from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
 
 ASIDE_MOST = 1000  # rows that were set aside are kept for a person to look at
 
-
-def put_open(db: sqlite3.Connection, job_id: int, record: TenantRecord | None) -> None:
-    """A tenant that is open; None: it is not any more."""
-    if record is None:
-        db.execute("DELETE FROM tenants WHERE job_id = ?", (job_id,))
-        return
-    db.execute(
-        "INSERT OR REPLACE INTO tenants "
-        "(job_id, uid, gang, options, lock, opened, totals, name, start) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(job_id, record.uid, json.dumps(record.gang), record.options, record.lock),
-            *(record.opened, json.dumps(dict(record.totals)), record.name, record.start),
-        ),
-    )
+Row = Mapping[str, object]  # by the names of columns
 
 
-def put_usage(db: sqlite3.Connection, job_id: int, usage: Mapping[str, Usage]) -> None:
-    db.execute("DELETE FROM usage WHERE job_id = ?", (job_id,))
-    db.executemany(
-        "INSERT INTO usage (job_id, uuid, usage) VALUES (?, ?, ?)",
-        [(job_id, uuid, json.dumps(used.amounts())) for uuid, used in usage.items()],
-    )
+def put(db: sqlite3.Connection, table: str, key: Row, rows: Iterable[Row]) -> None:
+    """From now on these rows stand in the table under the key. Its columns are left out of them."""
+    where = " AND ".join(f"{name} = :{name}" for name in key)
+    db.execute(f"DELETE FROM {table} WHERE {where}", key)
+    for row in rows:
+        whole = {**key, **row}
+        names = ", ".join(whole), ", :".join(whole)
+        db.execute("INSERT INTO {} ({}) VALUES (:{})".format(table, *names), whole)
 
 
-def put_remembered(db: sqlite3.Connection, job_id: int, remembered: PolicyState | None) -> None:
-    db.execute("DELETE FROM remembered WHERE job_id = ?", (job_id,))
-    if remembered is not None:
-        values = (job_id, *remembered)
-        db.execute("INSERT INTO remembered (job_id, policy, state) VALUES (?, ?, ?)", values)
+def tenant_row(record: TenantRecord) -> Row:
+    """Of a tenant that is open."""
+    return {
+        "uid": record.uid,
+        "gang": json.dumps(record.gang),
+        "options": record.options,
+        "lock": record.lock,
+        "opened": record.opened,
+        "totals": json.dumps(dict(record.totals)),
+        "name": record.name,
+        "start": record.start,
+    }
 
 
-def put_parked(db: sqlite3.Connection, job_id: int, who: str | None) -> None:
-    db.execute("DELETE FROM parked WHERE job_id = ?", (job_id,))
-    if who is not None:
-        db.execute("INSERT INTO parked (job_id, who) VALUES (?, ?)", (job_id, who))
+def usage_rows(usage: Mapping[str, Usage]) -> list[Row]:
+    """Of a tenant that is open: one for each device."""
+    return [{"uuid": uuid, "usage": json.dumps(used.amounts())} for uuid, used in usage.items()]
 
 
-def put_ended(db: sqlite3.Connection, record: TenantRecord) -> None:
-    usage = {uuid: used.amounts() for uuid, used in record.usage.items()}
-    db.execute(
-        "INSERT OR REPLACE INTO ended "
-        "(job_id, opened, uid, gang, options, lock, closed, written, usage, name, start) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(record.job_id, record.opened, record.uid, json.dumps(record.gang), record.options),
-            *(record.lock, record.closed, record.settled, json.dumps(usage)),
-            *(record.name, record.start),
-        ),
-    )
+def ended_row(record: TenantRecord) -> Row:
+    """Of a run that has ended."""
+    return {
+        "uid": record.uid,
+        "gang": json.dumps(record.gang),
+        "options": record.options,
+        "lock": record.lock,
+        "closed": record.closed,
+        "written": record.settled,
+        "usage": _counted(record.usage),
+        "name": record.name,
+        "start": record.start,
+    }
 
 
-def put_stepd(db: sqlite3.Connection, pid: int, known: tuple[ProcessId, int] | None) -> None:
-    db.execute("DELETE FROM stepds WHERE pid = ?", (pid,))
-    if known:
-        values = (pid, known[0].start, known[1])
-        db.execute("INSERT INTO stepds (pid, start, job_id) VALUES (?, ?, ?)", values)
+def step_row(step: StepUsage) -> Row:
+    """Of a step of a run."""
+    return {"since": step.since, "until": step.until, "usage": _counted(step.usage)}
 
 
-def put_setting(db: sqlite3.Connection, device: str, key: str, value: str | None) -> None:
-    db.execute("DELETE FROM settings WHERE device = ? AND key = ?", (device, key))
-    if value is not None:
-        values = (device, key, value)
-        db.execute("INSERT INTO settings (device, key, value) VALUES (?, ?, ?)", values)
-
-
-def put_epoch(db: sqlite3.Connection, epoch: int) -> None:
-    db.execute("INSERT OR REPLACE INTO epochs (one, epoch) VALUES (1, ?)", (epoch,))
+def _counted(usage: Mapping[str, Usage]) -> str:
+    return json.dumps({uuid: used.amounts() for uuid, used in usage.items()})
 
 
 def drop_settled(db: sqlite3.Connection, before: float, most: int) -> None:
@@ -90,6 +75,22 @@ def drop_settled(db: sqlite3.Connection, before: float, most: int) -> None:
     db.execute("DELETE FROM ended WHERE written < ?", (before,))
     db.execute(
         "DELETE FROM ended WHERE rowid IN (SELECT rowid FROM ended WHERE written IS NOT NULL "
+        "ORDER BY written DESC LIMIT -1 OFFSET ?)",
+        (most,),
+    )
+
+
+def drop_steps(db: sqlite3.Connection, most: int) -> None:
+    """Forget the steps of runs that are forgotten, and of settled runs all but so many: those of
+    the runs that were settled first."""
+    db.execute(
+        "DELETE FROM steps WHERE NOT EXISTS (SELECT 1 FROM ended WHERE "
+        "ended.job_id = steps.job_id AND ended.opened = steps.opened) AND NOT EXISTS (SELECT 1 "
+        "FROM tenants WHERE tenants.job_id = steps.job_id AND tenants.opened = steps.opened)"
+    )
+    db.execute(
+        "DELETE FROM steps WHERE rowid IN (SELECT steps.rowid FROM steps JOIN ended "
+        "USING (job_id, opened) WHERE written IS NOT NULL "
         "ORDER BY written DESC LIMIT -1 OFFSET ?)",
         (most,),
     )
