@@ -21,6 +21,7 @@ from tests.slurm.leased import CHECKED, Leased
 from tests.support import again, daemon_logs, leaks, leftovers, loops, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.template import TEMPLATES
+from tests.support.tenant import command as tenant_command
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -178,12 +179,7 @@ def tenant(leased: Leased) -> Iterator[Start]:
         gpus: str = "0",
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.support.tenant"),
-                *("--admin", str(leased.admin_socket)),
-                *("--job", str(job), "--options", options, "--gpus", gpus),
-                *("--", sys.executable, *command),
-            ],
+            tenant_command(leased.admin_socket, job, options, sys.executable, *command, gpus=gpus),
             cwd=ROOT,
             env=leased.env | dict(env or {}),
             stdin=subprocess.PIPE,

@@ -19,7 +19,6 @@ that were not what they should be at its end.
 
 from __future__ import annotations
 
-import configparser
 import json
 import statistics
 import sys
@@ -50,7 +49,7 @@ from tests.bench.slices import (
     waits_of,
 )
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
-from tests.emugpu.server import ROOT
+from tests.emugpu.server import model_of
 from tests.slurm.processes import wait_until
 from tests.support.together import zip_strict
 
@@ -88,10 +87,8 @@ say("wrong", int((out != want).sum()))
 
 def link_bytes_s() -> float:
     """Each way while both are used, of the model."""
-    model = configparser.ConfigParser()
-    text = (ROOT / "tests" / "emugpu" / "models" / f"{ORDINARY}.ini").read_text()
-    model.read_string("[model]\n" + text)
-    return model.getfloat("model", "link_mib_s") * model.getfloat("model", "duplex") * MIB
+    model = model_of(ORDINARY)
+    return model["link_mib_s"] * model["duplex"] * MIB
 
 
 class Measured(NamedTuple):

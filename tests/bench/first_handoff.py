@@ -19,7 +19,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tests.copies.keeper import Keeper
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 from tests.support.programs import line, tell
 from tests.support.together import zip_strict
 
@@ -64,9 +64,8 @@ def one(work: Path, ahead: str) -> tuple[float, float]:
     ):
         jobs: list[subprocess.Popen[str]] = []
         for number, code in ((1, SWAPS), (2, LATE)):
-            tenant = [sys.executable, "-m", "tests.support.tenant"]
-            tenant += ["--admin", str(leased.admin_socket), "--job", str(number)]
-            jobs.append(python(code, leased.env, *tenant, "--options", OPTIONS, "--"))
+            before = tenant.command(leased.admin_socket, number, OPTIONS)
+            jobs.append(python(code, leased.env, *before))
             line(jobs[-1])
         if ahead != "0%":
             wait_until("host memory made ahead", lambda: is_ready(leased))

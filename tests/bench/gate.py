@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "meson" / "tests" / "bench"
@@ -30,12 +30,9 @@ def start(
     leased: Leased, env: dict[str, str], job: int, threads: int, rounds: int
 ) -> subprocess.Popen[str]:
     """gate_cost as a job that shares the GPU and is never revoked."""
+    program = str(BUILD / "gate_cost"), str(threads), str(rounds)
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)),
-            *("--job", str(job), "--options", "tq:10m,lock:on", "--"),
-            *(str(BUILD / "gate_cost"), str(threads), str(rounds)),
-        ],
+        tenant.command(leased.admin_socket, job, "tq:10m,lock:on", *program),
         cwd=ROOT,
         env=env,
         stdout=subprocess.PIPE,

@@ -11,7 +11,6 @@ memory, while another process' make room: by faults and by prefetch.
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import statistics
@@ -21,8 +20,9 @@ import time
 from pathlib import Path
 
 from tests.bench import write
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import EmulatedGpu, model_of
 from tests.slurm.leased import Leased
+from tests.support import tenant
 from tests.support.programs import SET_UP, line, tell
 from tests.support.together import pairwise, zip_strict
 
@@ -109,10 +109,9 @@ def swap(work: Path) -> tuple[float, float, float]:
         EmulatedGpu(work / "gpu", MODEL, trace=True) as gpu,
         Leased(work / "leased", work / "run", os.environ | gpu.env) as leased,
     ):
-        tenant = [sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)]
         jobs = [
-            python(SWAPS, leased.env, *tenant, "--job", n, "--options", OPTIONS, "--")
-            for n in ("1", "2")
+            python(SWAPS, leased.env, *tenant.command(leased.admin_socket, number, OPTIONS))
+            for number in (1, 2)
         ]
         for job in jobs:
             assert line(job) == "ready"
@@ -151,11 +150,8 @@ def managed(work: Path) -> dict[str, float]:
 
 def link_bytes_s() -> float:
     """One direction's speed by the model while both are in use."""
-    parser = configparser.ConfigParser()
-    text = (ROOT / "tests" / "emugpu" / "models" / f"{MODEL}.ini").read_text()
-    parser.read_string("[model]\n" + text)
-    model = parser["model"]
-    return float(model["link_mib_s"]) * MIB * float(model["duplex"])
+    model = model_of(MODEL)
+    return model["link_mib_s"] * MIB * model["duplex"]
 
 
 def run(work: Path) -> dict[str, float]:

@@ -12,7 +12,6 @@ written. Times are medians.
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import statistics
@@ -25,9 +24,10 @@ from typing import Any
 
 from leased.api.client import ask
 from tests.bench import write
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import EmulatedGpu, model_of
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 from tests.support.programs import SET_UP, line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,9 +69,8 @@ class Parked:
     def __init__(self, gpu: EmulatedGpu, leased: Leased):
         self.gpu = gpu
         self.leased = leased
-        tenant = [sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)]
         self.process = subprocess.Popen(
-            [*tenant, "--job", "1", "--options", OPTIONS, "--", sys.executable, "-c", JOB],
+            tenant.command(leased.admin_socket, 1, OPTIONS, sys.executable, "-c", JOB),
             cwd=ROOT,
             env=leased.env,
             stdin=subprocess.PIPE,
@@ -131,18 +130,11 @@ def measure(work: Path) -> dict[str, Any]:
     return {
         "bytes": SIZE,
         "left_share": round(left, 5),
-        "link_limit_s": round(SIZE / MIB / link_mib_s(), 4),
+        "link_limit_s": round(SIZE / MIB / model_of(MODEL)["link_mib_s"], 4),
         **{name: round(statistics.median(found), 4) for name, found in times.items()},
         "cycles": CYCLES,
         "data_ok": right,
     }
-
-
-def link_mib_s() -> float:
-    """Of the model, in one direction."""
-    model = configparser.ConfigParser()
-    model.read_string("[gpu]\n" + (ROOT / "tests/emugpu/models" / f"{MODEL}.ini").read_text())
-    return model.getfloat("gpu", "link_mib_s")
 
 
 if __name__ == "__main__":

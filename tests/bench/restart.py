@@ -25,6 +25,7 @@ from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 from tests.support.programs import SET_UP, line, state
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +36,7 @@ WAIT = SET_UP + "say('asks'); ok(spin(1000)); say('ran')"
 
 def start(leased: Leased, job: int, code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)),
-            *("--job", str(job), "--options", "tq:10m,lock:on", "--", sys.executable, "-c", code),
-        ],
+        tenant.command(leased.admin_socket, job, "tq:10m,lock:on", sys.executable, "-c", code),
         cwd=ROOT,
         env=leased.env,
         stdout=subprocess.PIPE,

@@ -20,7 +20,6 @@ slices. That shows what the emulated GPU does with slices, and ends with the sha
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import signal
@@ -36,8 +35,9 @@ from typing import Any, NamedTuple
 from tests.bench import write
 from tests.bench.handoff import gaps, moved
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
-from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
+from tests.emugpu.server import BUILD, ROOT, EmulatedGpu, model_of
 from tests.slurm.leased import Leased
+from tests.support import tenant
 from tests.support.together import zip_strict
 
 SLOW, ORDINARY = "emu-h200-slow", "emu-h200-small"
@@ -70,10 +70,7 @@ Process = subprocess.Popen[str]
 
 def scale() -> float:
     """How many times as long as on the card a kernel takes on the slow model."""
-    model = configparser.ConfigParser()
-    text = (ROOT / "tests" / "emugpu" / "models" / f"{SLOW}.ini").read_text()
-    model.read_string("[model]\n" + text)
-    return model.getfloat("model", "time_slice_us") / CARD_SLICE_US
+    return model_of(SLOW)["time_slice_us"] / CARD_SLICE_US
 
 
 SCALE = scale()
@@ -100,9 +97,7 @@ class Site:
         if self.leased:
             self.jobs += 1
             env = self.leased.env
-            before = [sys.executable, "-m", "tests.support.tenant"]
-            before += ["--admin", str(self.leased.admin_socket), "--job", str(self.jobs)]
-            before += ["--options", job.options, "--"]
+            before = tenant.command(self.leased.admin_socket, self.jobs, job.options)
         elif job.slice_us:
             env |= {"LD_PRELOAD": str(BUILD / "libemugpu_groups.so")}
             env |= {"EMUGPU_SLICE_US": str(job.slice_us)}

@@ -19,6 +19,7 @@ import numpy as np
 from tests.demo.pipeline_step import BRIGHTER, picture
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.support import tenant
 from tests.support.chain import LIBRARY
 from tests.support.work_dir import work_dir
 
@@ -41,23 +42,10 @@ def run(leased: Leased, out: Path) -> None:
     """The job: what stands between the quotes is what a user writes into a batch script."""
     pipeline = f"{STEP} decode {FRAMES} | {STEP} brighten | {STEP} measure | {STEP} encode {out}"
     print(f"job 1: {pipeline}\n", flush=True)
-    tenant = [sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)]
     options = "memory:swap"  # as where gpu-leased-copies runs
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(
-        [
-            *tenant,
-            "--job",
-            "1",
-            "--options",
-            options,
-            "--",
-            "bash",
-            "-o",
-            "pipefail",
-            "-c",
-            pipeline,
-        ],
+        tenant.command(leased.admin_socket, 1, options, "bash", "-o", "pipefail", "-c", pipeline),
         cwd=ROOT,
         env=leased.env | {"PATH": path, "GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
         check=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "meson" / "tests" / "emugpu"
 KERNELS = Path(__file__).resolve().parent / "kernels.ptx"
 START_S = 60.0
+
+
+def model_of(name: str) -> dict[str, float]:
+    """What a file of models/ says in numbers."""
+    lines = (Path(__file__).parent / "models" / f"{name}.ini").read_text().splitlines()
+    pairs = [line.partition("=")[::2] for line in lines if re.match(r"\w+ *= *[0-9.]+ *$", line)]
+    return {key.strip(): float(value) for key, value in pairs}
 
 
 class EmulatedGpu:

@@ -22,6 +22,7 @@ from typing import IO, Any
 from leased.api.client import ask
 from tests.copies.keeper import Keeper
 from tests.slurm.leased import Leased
+from tests.support import tenant
 from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
@@ -218,10 +219,7 @@ class Sharing:
     ) -> Job:
         """Start a command as a job of its own. gpus: indices, with commas between."""
         number = next(self.numbers)
-        wrapped = python(
-            "-m", "tests.support.tenant", "--admin", str(self.admin), "--job", str(number)
-        )
-        wrapped += ["--options", options, "--gpus", gpus, "--", *command]
+        wrapped = tenant.command(self.admin, number, options, *command, gpus=gpus)
         return Job.start(name, wrapped, env, number)
 
     def usage(self, job: Job) -> dict[str, Any]:

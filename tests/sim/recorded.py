@@ -17,6 +17,7 @@ from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 from tests.support.programs import SET_UP
 from tests.support.work_dir import work_dir
 
@@ -53,10 +54,8 @@ for _ in range(cycles):
 def run_job(leased: Leased, number: int, quantum_s: int) -> None:
     """To its end."""
     options = f"tq:{quantum_s},lock:on,memory:swap"
-    command = [sys.executable, "-m", "tests.support.tenant"]
-    command += ["--admin", str(leased.admin_socket), "--job", str(number)]
-    command += ["--options", options, "--", sys.executable, "-c", PROGRAM]
-    command += map(str, JOBS[number - 1])
+    program = sys.executable, "-c", PROGRAM, *map(str, JOBS[number - 1])
+    command = tenant.command(leased.admin_socket, number, options, *program)
     subprocess.run(command, cwd=ROOT, env=leased.env, check=True)
     ask(leased.admin_socket, {"op": "job_end", "job_id": number})
 

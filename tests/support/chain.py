@@ -13,7 +13,7 @@ from types import TracebackType
 from tests.emugpu.programs import line
 from tests.emugpu.server import ROOT
 from tests.slurm.leased import Leased
-from tests.support import programs
+from tests.support import programs, tenant
 
 SWAP = "tq:1,lock:on,memory:swap"
 LIBRARY = ROOT / "build" / "meson" / "chain" / "libgpulease-chain.so"
@@ -72,14 +72,9 @@ class Components:
         self.started: list[Component] = []
 
     def __call__(self, *arguments: int, job: int = 1, options: str = SWAP) -> Component:
-        command = (
-            *(sys.executable, "-m", "tests.support.tenant", "--stays"),
-            *("--admin", str(self.leased.admin_socket)),
-            *("--job", str(job), "--options", options, "--"),
-            *(sys.executable, "-m", "tests.chains.component", *map(str, arguments)),
-        )
+        program = sys.executable, "-m", "tests.chains.component", *map(str, arguments)
         process = subprocess.Popen(
-            command,
+            tenant.command(self.leased.admin_socket, job, options, *program, stays=True),
             cwd=ROOT,
             env=self.leased.env | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
             stdin=subprocess.PIPE,

@@ -49,6 +49,19 @@ def register(
     return env | {"LD_PRELOAD": f"{before}:{preload}" if before else preload}
 
 
+def command(
+    admin: Path | str, job: int, options: str, *program: str, gpus: str = "0", stays: bool = False
+) -> list[str]:
+    """The command line that runs a program as the job. gpus: indices, with commas between. stays:
+    until it is killed."""
+    return [
+        *(sys.executable, "-m", "tests.support.tenant", "--admin", str(admin)),
+        *("--job", str(job), "--options", options, "--gpus", gpus),
+        *(["--stays"] if stays else []),
+        *("--", *program),
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--admin", type=Path, required=True)

@@ -17,6 +17,7 @@ import pynvml
 from leased.api.client import ask
 from tests.emugpu import server
 from tests.slurm.processes import wait_until
+from tests.support import tenant
 from tests.systemd.container import ROOT, Container
 
 SERVICE = "gpu-leased.service"
@@ -136,8 +137,8 @@ class Node:
         # Not "restart", over which systemd keeps what it has of the previous daemon.
         self.systemctl("stop", *UNITS)
         self.systemctl("start", *UNITS)
-        for tenant in self.status()["tenants"]:
-            self.ask({"op": "job_end", "job_id": tenant["job_id"]})
+        for job in self.status()["tenants"]:
+            self.ask({"op": "job_end", "job_id": job["job_id"]})
 
     def _killed(self) -> bool:
         """End all processes of all jobs; whether nobody waits for them any more."""
@@ -200,9 +201,9 @@ class Node:
         """A Python program as a job without Slurm, as the user nobody."""
         return self.unit(
             f"job-{number}",
-            *(sys.executable, "-m", "tests.support.tenant", "--admin", f"{RUN}/admin.sock"),
-            *("--job", str(number), "--options", options),
-            *("--", *user, sys.executable, "-c", code),
+            *tenant.command(
+                f"{RUN}/admin.sock", number, options, *user, sys.executable, "-c", code
+            ),
         )
 
     def sockets_of(self, pid: int) -> set[str]:

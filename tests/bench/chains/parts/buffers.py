@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.bench.handoff import moved, python
 from tests.emugpu.programs import finish
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.support import tenant
 from tests.support.chain import LIBRARY, SWAP, Components
 
 MIB = 1 << 20
@@ -44,9 +44,8 @@ p = ok(d.cuMemAlloc(850 * MIB)); ok(launch("fill", p, 1024, 1)); ok(d.cuCtxSynch
 
 def job(leased: Leased, number: int, code: str) -> str:
     """Run a program as a job; what it printed."""
-    tenant = [sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)]
     env = leased.env | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
-    return finish(python(code, env, *tenant, "--job", str(number), "--options", SWAP, "--"))
+    return finish(python(code, env, *tenant.command(leased.admin_socket, number, SWAP)))
 
 
 def pair(leased: Leased) -> dict[str, Any]:
