@@ -1,5 +1,6 @@
 /* client.c: the connection of a process with emugpud, one socket a thread. */
 #include "abi/client.h"
+#include "messages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,40 +24,6 @@ static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t thread_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
-static bool write_all(int fd, const void *data, uint64_t size)
-{
-	const char *at = data;
-
-	while (size) {
-		ssize_t n = send(fd, at, size, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		at += n;
-		size -= (uint64_t)n;
-	}
-	return true;
-}
-
-static bool read_all(int fd, void *data, uint64_t size)
-{
-	char *at = data;
-
-	while (size) {
-		ssize_t n = recv(fd, at, size, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		at += n;
-		size -= (uint64_t)n;
-	}
-	return true;
-}
-
 /* Connects to the server and sends HELLO; returns the socket, or -1. */
 static int open_connection(enum emu_role role, int *devices)
 {
@@ -76,8 +43,8 @@ static int open_connection(enum emu_role role, int *devices)
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    !write_all(fd, &hello, sizeof(hello)) || !write_all(fd, visible, hello.payload) ||
-	    !read_all(fd, &reply, sizeof(reply)) || reply.status) {
+	    !send_all(fd, &hello, sizeof(hello)) || !send_all(fd, visible, hello.payload) ||
+	    !recv_all(fd, &reply, sizeof(reply)) || reply.status) {
 		close(fd);
 		return -1;
 	}
@@ -212,13 +179,13 @@ static CUresult ask(const struct emu_request *request, const void *sends, struct
 	pthread_mutex_lock(&send_lock);
 	q.sent = sent;
 	pthread_mutex_unlock(&send_lock);
-	if (fd < 0 || !write_all(fd, &q, sizeof(q)) || !write_all(fd, sends, q.payload) ||
-	    !read_all(fd, &r, sizeof(r)))
+	if (fd < 0 || !send_all(fd, &q, sizeof(q)) || !send_all(fd, sends, q.payload) ||
+	    !recv_all(fd, &r, sizeof(r)))
 		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
 	if (r.payload) {
 		void *data = malloc(r.payload);
 
-		if (!data || !read_all(fd, data, r.payload)) {
+		if (!data || !recv_all(fd, data, r.payload)) {
 			free(data);
 			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 		}
@@ -288,7 +255,7 @@ static CUresult post(struct emu_request *request, const void *payload)
 	pthread_mutex_lock(&send_lock);
 	request->sent = sent++;
 	pthread_mutex_unlock(&send_lock);
-	if (!write_all(fd, request, sizeof(*request)) || !write_all(fd, payload, request->payload))
+	if (!send_all(fd, request, sizeof(*request)) || !send_all(fd, payload, request->payload))
 		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 	return CUDA_SUCCESS;
 }
@@ -313,9 +280,9 @@ static void *callback_main(void *argument)
 	struct emu_reply call;
 	struct emu_request done = {.op = EMU_HOST_CALLBACK};
 
-	while (read_all(fd, &call, sizeof(call))) {
+	while (recv_all(fd, &call, sizeof(call))) {
 		((CUhostFn)(uintptr_t)call.r[0])((void *)(uintptr_t)call.r[1]);
-		if (!write_all(fd, &done, sizeof(done)))
+		if (!send_all(fd, &done, sizeof(done)))
 			break;
 	}
 	close(fd);
@@ -331,11 +298,11 @@ static void *delivery_main(void *argument)
 
 	/* If the memory does not exist any more this ends with EFAULT, which the server takes
 	 * for a bad address. */
-	while (read_all(fd, &head, sizeof(head))) {
+	while (recv_all(fd, &head, sizeof(head))) {
 		void *host = (void *)(uintptr_t)head.r[0];
 
-		if (!write_all(fd, host, head.r[1]) || !read_all(fd, host, head.payload) ||
-		    !write_all(fd, &done, sizeof(done)))
+		if (!send_all(fd, host, head.r[1]) || !recv_all(fd, host, head.payload) ||
+		    !send_all(fd, &done, sizeof(done)))
 			break;
 	}
 	close(fd);

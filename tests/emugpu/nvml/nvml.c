@@ -1,13 +1,13 @@
 /* nvml.c: the emulated libnvidia-ml.so.1: what NVIDIA's nvidia-ml-py asks for, from emugpud.
  *
  */
+#include "messages.h"
 #include "nvml/events.h"
 #include "nvml/faults.h"
 #include "nvml/samples.h"
 #include "nvml/types.h"
 #include "protocol.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,24 +36,6 @@ static struct {
 	uint64_t bytes, at;
 } crossed[EMU_MAX_DEVICES][DIRECTIONS];
 
-static bool transfer(bool out, void *data, uint64_t size)
-{
-	char *at = data;
-
-	while (size) {
-		ssize_t n =
-		    out ? send(connection, at, size, MSG_NOSIGNAL) : recv(connection, at, size, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		at += n;
-		size -= (uint64_t)n;
-	}
-	return true;
-}
-
 static nvml_return result(uint32_t status)
 {
 	switch (status) {
@@ -78,11 +60,11 @@ static nvml_return ask(uint32_t op, uint64_t device, struct emu_reply *reply, vo
 		*payload = NULL;
 	if (connection < 0 || owner != getpid())
 		return NVML_ERROR_UNINITIALIZED;
-	if (!transfer(true, &q, sizeof(q)) || !transfer(false, reply, sizeof(*reply)))
+	if (!send_all(connection, &q, sizeof(q)) || !recv_all(connection, reply, sizeof(*reply)))
 		return NVML_ERROR_UNKNOWN;
 	if (reply->payload) {
 		data = malloc(reply->payload);
-		if (!data || !transfer(false, data, reply->payload)) {
+		if (!data || !recv_all(connection, data, reply->payload)) {
 			free(data);
 			return NVML_ERROR_UNKNOWN;
 		}
@@ -107,7 +89,8 @@ static nvml_return open_connection(void)
 	connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	owner = getpid();
 	if (connection < 0 || connect(connection, (struct sockaddr *)&address, sizeof(address)) ||
-	    !transfer(true, &hello, sizeof(hello)) || !transfer(false, &reply, sizeof(reply)))
+	    !send_all(connection, &hello, sizeof(hello)) ||
+	    !recv_all(connection, &reply, sizeof(reply)))
 		return NVML_ERROR_DRIVER_NOT_LOADED;
 	n_devices = (int)reply.r[0];
 	for (int i = 0; i < n_devices; i++) {

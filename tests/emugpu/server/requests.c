@@ -6,6 +6,16 @@
 
 #define QUEUE_LIMIT 1024 /* operations on a stream before a launch blocks, as on a real card */
 
+bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *payload,
+                uint64_t size)
+{
+	struct emu_reply reply = {.status = status, .payload = size};
+
+	for (int i = 0; r && i < 5; i++)
+		reply.r[i] = r[i];
+	return send_all(fd, &reply, sizeof(reply)) && send_all(fd, payload, size);
+}
+
 bool reply(const struct connection *c, enum emu_status status, const uint64_t *r)
 {
 	return send_reply(c->fd, status, r, NULL, 0);

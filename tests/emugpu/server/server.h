@@ -3,6 +3,7 @@
 #define EMUGPU_SERVER_H
 
 #include "engine/engine.h"
+#include "messages.h"
 
 struct connection {
 	struct connection *next;
@@ -12,8 +13,6 @@ struct connection {
 };
 
 /* io.c: all of it or false; interrupted calls are repeated. */
-bool send_all(int fd, const void *data, uint64_t size);
-bool recv_all(int fd, void *data, uint64_t size);
 bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *payload,
                 uint64_t size);
 

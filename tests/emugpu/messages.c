@@ -1,9 +1,9 @@
-/* io.c: whole messages over a stream socket. */
-#include "server/server.h"
+/* messages.c: whole messages over a stream socket. */
+#include "messages.h"
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/types.h>
 
 bool send_all(int fd, const void *data, uint64_t size)
 {
@@ -37,14 +37,4 @@ bool recv_all(int fd, void *data, uint64_t size)
 		size -= (uint64_t)n;
 	}
 	return true;
-}
-
-bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *payload,
-                uint64_t size)
-{
-	struct emu_reply reply = {.status = status, .payload = size};
-
-	for (int i = 0; r && i < 5; i++)
-		reply.r[i] = r[i];
-	return send_all(fd, &reply, sizeof(reply)) && send_all(fd, payload, size);
 }
