@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from leased.base import listening_socket
 from leased.base.errors import Refused
 from leased.copies import asks, memory_file, stored_files
 from leased.copies.memory_file import MemoryFile
@@ -281,15 +282,8 @@ def owner_of(name: str, file: MemoryFile) -> Owner:
 
 def listen(path: Path) -> socket.socket:
     """A socket that only root can open, in place of what a keeper before left there."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    old = os.umask(0o177)
-    try:
-        made.bind(str(path))
-    finally:
-        os.umask(old)
-    made.listen(BACKLOG)
+    made = listening_socket.listen(path, 0o600, BACKLOG)
+    made.setblocking(True)
     return made
 
 

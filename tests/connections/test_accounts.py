@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from _gpulease import ffi, lib
 
+from leased.base import listening_socket
 from leased.connections import limits
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node import listening_socket, message_rate
+from leased.node import message_rate
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import header
