@@ -151,7 +151,7 @@ def run(
     once: bool,
     as_json: bool,
     interval_s: float,
-    act: Act = lambda _: "nothing can be changed here",
+    act: Act,
     names: Names,
 ) -> None:
     """Show until interrupted or q. NoAnswer: no daemon at the start; one that goes later is

@@ -40,6 +40,12 @@ def for_a_slice(what: Iterable[T]) -> Iterator[T]:
             return
 
 
+def keep(known: dict[int, T], jobs: Iterable[int]) -> None:
+    """Forget what is known of all other jobs."""
+    for gone in known.keys() - jobs:
+        del known[gone]
+
+
 @dataclass
 class Round:
     """Goes round the processes of one job. still: those that were found unable to act since one was
@@ -86,9 +92,9 @@ class Rounds:
         still for days, so few are looked at."""
         return self.look(tenant, pids, SAMPLE) is False
 
-    def keep(self, jobs: Collection[int]) -> None:
+    def keep(self, jobs: Iterable[int]) -> None:
         """Forget all others."""
-        self.of = {job: round_ for job, round_ in self.of.items() if job in jobs}
+        keep(self.of, jobs)
 
 
 async def each(

@@ -52,7 +52,7 @@ class SuspendedJobs:
 
     def beat(self) -> Coroutine[Any, Any, None] | None:
         """Look once at the jobs for which others wait, or will; None: there is none."""
-        self.rounds.keep(self.leases.tenants.keys())
+        self.rounds.keep(self.leases.tenants)
         candidates = self._candidates()
         if not candidates and not self.leases.view.frozen:
             self.quiet.clear()

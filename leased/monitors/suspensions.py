@@ -27,7 +27,7 @@ from leased.connections.limits import Lines
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.looks import Payers, Rounds, each
+from leased.monitors.looks import Payers, Rounds, each, keep
 from leased.monitors.tops import Tops
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
@@ -113,10 +113,10 @@ class Suspensions:
     def beat(self) -> Coroutine[Any, Any, None] | None:
         """Look once at the jobs with processes on a GPU; None: there is none to look at."""
         tenants = self.leases.tenants
-        self.of = {job: known for job, known in self.of.items() if job in tenants}
-        self.tops = {job: known for job, known in self.tops.items() if job in tenants}
-        self.pauses = {job: pause for job, pause in self.pauses.items() if job in tenants}
-        self.rounds.keep(tenants.keys())
+        keep(self.of, tenants)
+        keep(self.tops, tenants)
+        keep(self.pauses, tenants)
+        self.rounds.keep(tenants)
         self.beats += 1
         chosen = [t for t in tenants.values() if t.job_id in self.of or self._is_due(t)]
         return self._look_at(chosen) if chosen else None

@@ -107,15 +107,10 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class NewDevice:
-    """A device beyond those that are known, if there is one more."""
-
-
-@dataclass(frozen=True)
 class NoDevice:
     """Why the tenant cannot be placed now, for its user to read."""
 
     reason: str
 
 
-Answer = Union[Placed, NewDevice, NoDevice]
+Answer = Union[Placed, NoDevice]

@@ -5,7 +5,7 @@ A tenant with an affinity label goes to the device that has the label, and nowhe
 device has it, an idle one gets it. Any other tenant goes where the labels and what is left allow
 it: best fit among the devices without an affinity label, so that gaps are filled; otherwise worst
 fit among those with one, so that the tenants to come with that label find room there. An idle
-device is the last resort, so that as few as possible are in use, and a new one after that.
+device is the last resort, so that as few as possible are in use.
 
 The paper says best and worst fit of a device and not of which of its two amounts: here what is
 left of its time decides, then what is left of its memory, then which of them is listed first.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leased.placement.api import Answer, Device, NewDevice, NoDevice, Placed, Request
+from leased.placement.api import Answer, Device, NoDevice, Placed, Request
 
 SHOWN = 3  # devices that a reason names
 
 
-def place(request: Request, devices: Sequence[Device], *, new: Device | None = None) -> Answer:
-    """Where the tenant goes. new: what a new device would have; None: there is none."""
+def place(request: Request, devices: Sequence[Device]) -> Answer:
+    """Where the tenant goes."""
     together = [each for each in devices if request.affinity in each.affinity]
     if request.affinity is not None and together:
         return _beside_its_like(request, together)
@@ -29,8 +29,6 @@ def place(request: Request, devices: Sequence[Device], *, new: Device | None = N
     able = [each for each in free if _fault(request, each) is None]
     if able:
         return Placed(min(able, key=rank))
-    if new is not None and new.shortage(request) is None:
-        return NewDevice()
     return NoDevice(_reason(request, devices))
 
 

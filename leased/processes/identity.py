@@ -91,10 +91,10 @@ def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
     return runs if runs is not None else process is not None and alive(process)
 
 
-def can_tell(proc: Path = PROC) -> bool:
+def can_tell() -> bool:
     """Whether it can be looked at which processes run; not where no descriptors are left."""
     try:
-        os.close(os.open(proc / "self" / "stat", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(os.open(PROC / "self" / "stat", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         return error.errno not in CANNOT_TELL
     return True

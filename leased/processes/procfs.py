@@ -71,7 +71,7 @@ def whole(path: Path | str, most: int) -> bytes | None:
     return None if data is None or len(data) > most else data
 
 
-def _of(pid: int, name: str, proc: Path | str = PROC) -> str:
+def _of(pid: int, name: str, proc: Path | str) -> str:
     return f"{proc}/{pid}/{name}"
 
 
@@ -83,10 +83,10 @@ def stat(pid: int, proc: Path | str = PROC) -> Stat | None:
     return Stat(found[1].decode("latin-1"), int(found[2]), int(found[3])) if found else None
 
 
-def stack(pid: int, start: int, proc: Path = PROC) -> int | None:
+def stack(pid: int, start: int) -> int | None:
     """The address at which the stack of the process with this start begins. It is another one after
     an exec, unless the host gives programs the same addresses always. None: it is not known."""
-    text = (whole(_of(pid, "stat", proc), LINE_MOST) or b"").rpartition(b")")[2]
+    text = (whole(_of(pid, "stat", PROC), LINE_MOST) or b"").rpartition(b")")[2]
     found = STACK.fullmatch(text)
     if found is None or int(found[1]) != start:
         return None
@@ -204,7 +204,7 @@ def boot_id(proc: Path = PROC) -> str | None:
     return found[0].decode() if found else None
 
 
-def host_memory(proc: Path = PROC) -> tuple[int, int]:
+def host_memory() -> tuple[int, int]:
     """Bytes of the host: all, and those that could be had without swapping. 0, 0: not known."""
-    found = dict(MEMORY_LINE.findall(head(proc / "meminfo", LINE_MOST) or b""))
+    found = dict(MEMORY_LINE.findall(head(PROC / "meminfo", LINE_MOST) or b""))
     return int(found.get(b"MemTotal", 0)) << 10, int(found.get(b"MemAvailable", 0)) << 10

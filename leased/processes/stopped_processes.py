@@ -34,12 +34,12 @@ def _threads_stopped(pid: int, seen: procfs.Stat, proc: Path) -> bool:
     return bool(states) and states <= {STOPPED, TRACED}
 
 
-def is_stopped(process: ProcessId, proc: Path = PROC) -> bool:
+def is_stopped(process: ProcessId) -> bool:
     """Whether the process is stopped by a signal, and is still the same one."""
-    seen = procfs.stat(process.pid, proc)
+    seen = procfs.stat(process.pid)
     if seen is None or seen.start != process.start or seen.state == TRACED:
         return False
-    return _threads_stopped(process.pid, seen, proc)
+    return _threads_stopped(process.pid, seen, PROC)
 
 
 def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:

@@ -94,11 +94,10 @@ def part(value: Any, where: str) -> float:
     return _number(value, where, 0.0, 0.9)
 
 
-def count(most: int, least: int = 1) -> Read:
+def count(most: int) -> Read:
     def read(value: Any, where: str) -> int:
-        if type(value) is not int or not least <= value <= most:
-            words = f"a whole number from {least} to {most}"
-            raise refused(value, where, "out of bounds", words)
+        if type(value) is not int or not 1 <= value <= most:
+            raise refused(value, where, "out of bounds", f"a whole number from 1 to {most}")
         return value
 
     return read

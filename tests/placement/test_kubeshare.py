@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased.placement.api import Answer, Device, NewDevice, NoDevice, Placed, Request
+from leased.placement.api import Answer, Device, NoDevice, Placed, Request
 from leased.placement.kubeshare import place
 
 WHOLE = 100
@@ -57,15 +57,14 @@ def test_a_label_of_affinity_is_followed_though_another_device_fits_better() -> 
 def test_a_tenant_that_cannot_join_its_label_goes_nowhere_else(
     request_: Request, there: Request, words: str
 ) -> None:
-    said = reason_of(place(request_, [device("theirs", there), IDLE], new=IDLE))
+    said = reason_of(place(request_, [device("theirs", there), IDLE]))
     assert said.startswith("affinity:a is on theirs")
     assert words in said
 
 
-def test_a_new_label_of_affinity_gets_an_idle_device_and_then_a_new_one() -> None:
+def test_a_new_label_of_affinity_gets_an_idle_device() -> None:
     used = device("used", small())
     assert name_of(place(small(affinity="a"), [used, IDLE])) == "idle"
-    assert place(small(affinity="a"), [used], new=IDLE) == NewDevice()
     assert "affinity:a yet" in reason_of(place(small(affinity="a"), [used]))
 
 
@@ -114,10 +113,9 @@ def test_the_worst_fit_is_taken_among_devices_with_a_label_of_affinity() -> None
     assert name_of(place(small(), devices)) == "loose"
 
 
-def test_an_idle_device_is_the_last_resort_and_a_new_one_after_it() -> None:
+def test_an_idle_device_is_the_last_resort() -> None:
     full = device("full", Request(1.0, 10))
     assert name_of(place(small(), [IDLE, full])) == "idle"
-    assert place(small(), [full], new=IDLE) == NewDevice()
     said = reason_of(place(small(), [full] * 5))
     assert said == (
         "no GPU can take the job; "
