@@ -19,7 +19,6 @@ together than the program on the second GPU; with lock:on, since they would run 
 have no quanta else. alone: one job instead, which loses nothing to sharing.
 
 As root all of this runs before what else the machine does (goes_first).
-Beside it elastic.svg and elastic.png, where matplotlib is installed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.api.client import ask
-from tests.bench import ROOT, elastic_plot, write
+from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.gpu.jobs import Job, Sharing, python, stopping
 from tests.slurm.leased import Leased
@@ -203,10 +202,9 @@ def judged(looks: Sequence[Look], wants: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def three_jobs(made: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Phase after phase; and the part of each job in each half second, to be drawn."""
-    phases, drawn = [], []
-    began = time.monotonic()
+def three_jobs(made: Node) -> list[dict[str, Any]]:
+    """Phase after phase."""
+    phases = []
     for wants in PHASES:
         for name in [name for name in made.jobs if name not in wants]:
             made.end(name)
@@ -217,12 +215,8 @@ def three_jobs(made: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         looks = made.watch(SETTLE_S + PHASE_S)
         phases.append(judged(looks, wants))
         print(f"{', '.join(wants)}: {phases[-1]}", flush=True)
-        for begin, end in zip(looks, looks[2:]):
-            middle = round((begin.at + end.at) / 2 - began, 2)
-            had = got(begin, end)
-            drawn.append({"at": middle, "got": {name: round(had[name], 4) for name in wants}})
     made.end_all()
-    return phases, drawn
+    return phases
 
 
 # -- Figure 7 ----------------------------------------------------------------------------
@@ -268,7 +262,7 @@ def go_first() -> bool:
 def measure(work: Path) -> dict[str, Any]:
     first = go_first()
     with node(work) as made:
-        phases, drawn = three_jobs(made)
+        phases = three_jobs(made)
         lost = losses(made)
     errors = [abs(job["worst"] - job["wants"]) for p in phases for job in p["jobs"].values()]
     shared = [phase["device_busy"] for phase in phases if len(phase["jobs"]) > 1]
@@ -278,7 +272,6 @@ def measure(work: Path) -> dict[str, Any]:
         "device_busy": min(shared),
         **lost,
         "goes_first": first,
-        "by_second": drawn,
     }
 
 
@@ -286,12 +279,8 @@ def main() -> int:
     report = write("elastic", measure)
     print(f"error {report['max_error']}, GPU busy {report['device_busy']} at least")
     print(f"lost: {report['loss_at_quantum']}")
-    for file in elastic_plot.write(report, JOBS_SHOWN, ROOT / "build" / "bench"):
-        print(file)
     return 0
 
-
-JOBS_SHOWN = {name: (asked.request, asked.limit) for name, asked in JOBS.items()}
 
 if __name__ == "__main__":
     sys.exit(main())
