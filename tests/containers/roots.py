@@ -14,7 +14,6 @@ SOURCE = HERE / "contained.c"
 DIRECTORIES = ("bin", "dev", "etc", "lib", "proc", "run", "sys", "tmp", "usr/lib", "var")
 PROGRAM = "/bin/contained"
 DRIVER = "/lib/libcuda.so.1"
-SHELL = "/bin/sh"
 
 
 def compiled(place: Path, *options: str) -> Path:

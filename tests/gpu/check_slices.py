@@ -83,11 +83,6 @@ def in_window(result: Mapping[str, Any], first: int, last: int) -> float:
     return sum(seconds) / len(seconds)
 
 
-def rate(result: Mapping[str, Any]) -> float:
-    """Kernels a second, without the seconds in which it began and ended."""
-    return in_window(result, int(result["from"]) + 1, int(result["to"]))
-
-
 @dataclass
 class Bench:
     """What all checks use. mib: of a sweep; seconds: of a timed part; long_s: of a long kernel."""

@@ -42,7 +42,7 @@ from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
-MIB, GIB = 1 << 20, 1 << 30
+GIB = 1 << 30
 DUTY, PERIOD_S = 800, 0.02  # per mille; how long it takes from one stop by duty to the next
 BETWEEN_S, AWAY_S = (0.02, 0.25), (0.0, 0.02)  # of a lease; of its work being stopped
 # By name: the program, and how many passes its kernels make and steps it does by default: some

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from pathlib import Path
 from types import TracebackType
 
 NAMES = ("liblua5.4.so.0", "liblua5.3.so.0", "liblua5.2.so.0", "liblua5.1.so.0", "liblua.so")
@@ -54,9 +53,6 @@ class Lua:
         text = self._lib.lua_tolstring(self._state, -1, None)
         self._lib.lua_settop(self._state, 0)
         return text.decode() if text is not None else None
-
-    def run_file(self, path: Path) -> str | None:
-        return self.run(path.read_text())
 
     def _check(self, status: int) -> None:
         if status:

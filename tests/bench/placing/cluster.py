@@ -39,7 +39,6 @@ class Outcome:
     turnarounds: tuple[int, ...]
     gpu_ns: int
     moved: int
-    events: int
 
     @property
     def jobs_per_minute(self) -> float:
@@ -114,7 +113,6 @@ class Cluster:
             turnarounds=tuple(self.ends[who] - submit for who, submit in enumerate(submitted)),
             gpu_ns=self.gpu_ns,
             moved=sum(sum(m.moved.values()) for node in self.nodes for m in node.memory),
-            events=self.timeline.happened + sum(node.told for node in self.nodes),
         )
 
     def _arrived(self, who: int) -> None:
