@@ -29,6 +29,7 @@ PLACES = (
     "/var/lib/slurm/slurmd/conf-cache/slurm.conf",
 )
 ASK_S = 10
+YES = ("yes", "true", "up", "1", "y")
 MOST_SAID = 64 << 20  # bytes; scontrol says some 700 of a node
 # Lines with these keys are about something else than the cluster.
 OF_PARTS = {"partitionname", "nodeset", "downnodes", "frontendname"}
@@ -218,4 +219,4 @@ def constrains_devices(conf: SlurmConf) -> bool:
     if "cgroup" not in conf.plugins("taskplugin", "task") or conf.folder is None:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
-    return said.lower() in ("yes", "true", "up", "1", "y")
+    return said.lower() in YES

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from leased.cli.checks.finding import OK, WARNING, Finding, Site, unreadable_lines
 from leased.slurm import slurmconf
 
-YES = ("yes", "true", "up", "1", "y")
-
 
 def findings(site: Site) -> Iterator[Finding]:
     tasks = site.slurm.value("taskplugin", "task/none")
@@ -22,13 +20,13 @@ def findings(site: Site) -> Iterator[Finding]:
         return
     said, faults = slurmconf.cgroup_conf(site.slurm.folder)
     yield from unreadable_lines("cgroup-conf", faults)
-    if said.get("constraindevices", "").lower() in YES:
+    if said.get("constraindevices", "").lower() in slurmconf.YES:
         yield Finding("cgroup-devices", OK, "cgroup.conf keeps jobs to their GPUs")
     else:
         words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
         remedy = "write ConstrainDevices=yes in cgroup.conf"
         yield Finding("cgroup-devices", WARNING, words, remedy)
-    yield _memory(site, said.get("constrainramspace", "").lower() in YES and constrains)
+    yield _memory(site, said.get("constrainramspace", "").lower() in slurmconf.YES and constrains)
 
 
 def _memory(site: Site, constrained: bool) -> Finding:
