@@ -111,12 +111,13 @@ class Monitors:
         """Begin to look. It goes on until the daemon ends."""
         tasks.start(self.ended_jobs.find)
         tasks.start(self._learn_cluster)
-        tasks.every(self._of_devices, self.devices.beat)
         tasks.every(self._of_jobs(LOOK_S), self.suspended.beat)
         tasks.every(self._of_jobs(LOOK_S), self.suspensions.beat)
         tasks.every(self._of_jobs(ASK_S), self.suspensions.ask)
         tasks.start(self.suspensions.watch)
         tasks.every(IDLE_S, self.idle_jobs.beat)
+        # Behind those that ask NVML themselves: they hear of the time since the look before.
+        tasks.every(self._of_devices, self.devices.beat)
         tasks.every(class_health.LOOK_S, self.class_health.beat)
         tasks.every(time_limits.LOOK_S, self.time_limits.beat)
         tasks.every(self._of_jobs(AHEAD_S), self.copies_ahead.beat)
