@@ -23,7 +23,7 @@ from pathlib import Path
 from leased.base.errors import Refused
 from leased.store import owners
 from leased.store.codes import CORRUPT, NOTADB, READONLY, code_of, with_code
-from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, TABLES, VERSION
+from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, OLDEST, TABLES, VERSION
 from leased.store.syncer import LOG_MOST
 
 log = logging.getLogger("gpu-leased")
@@ -171,6 +171,8 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     is_new = application == 0 and version == 0 and not tables
     if application != APPLICATION_ID and not is_new:
         raise Foreign("another program's database")
+    if 0 < version < OLDEST:
+        raise Foreign(f"of gpu-leased 0.1: its schema is {version}, and the oldest known {OLDEST}")
     if version // MAJOR_STEP > VERSION // MAJOR_STEP:
         raise Refused(
             f"{path} is of a newer gpu-leased (its schema is {version}, ours {VERSION})",

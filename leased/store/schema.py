@@ -4,9 +4,10 @@ from __future__ import annotations
 
 APPLICATION_ID = 0x6770756C  # "gpul"
 MAJOR_STEP = 1000  # PRAGMA user_version is major * 1000 + minor
-# By the version each leads to, oldest first. Within one major: only add.
+# By the version each leads to, oldest first. Within one major: only add. Files of 0.1, which had
+# versions below the first, are not taken over.
 MIGRATIONS = {
-    1000: """
+    2000: """
 CREATE TABLE tenants (       -- those that are open
     job_id INTEGER PRIMARY KEY,
     uid INTEGER NOT NULL,
@@ -87,4 +88,4 @@ TABLES = {
     "steps": "job_id, opened, step, since, until, usage",
     "aside": "at, place, why, content",
 }
-VERSION = max(MIGRATIONS)
+OLDEST, VERSION = min(MIGRATIONS), max(MIGRATIONS)

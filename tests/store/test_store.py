@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -344,3 +345,15 @@ def test_ends_and_settings_are_synced_and_usage_is_not(
     store.flush()
     assert len(begun) == 2
     store.close()
+
+
+def test_file_of_0_1_is_kept_aside_and_named(
+    tmp_path: Path, open_store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.db"
+    open_store(path).close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA user_version = 1006")
+    assert open_store(path).fault is None
+    assert "of gpu-leased 0.1: its schema is 1006" in caplog.text
+    assert len(list(tmp_path.glob("usage.db.damaged-*"))) == 1
