@@ -15,6 +15,8 @@ from leased.base.words import size
 from leased.sim.spans import COMES, HOLDS, LEAVES, WAITS, DeviceSpans, Lane, Picture, Series
 
 WIDTH, LANE, MEMORY, AROUND = 9.0, 0.26, 1.5, 1.1  # inches
+NAME = 24  # characters of a job; Slurm's own names are shorter
+MANY = 32  # jobs of a GPU, from which on lines and dots would cover the colours of their memory
 # Okabe and Ito's: told apart by people who see colours differently, and in grey. Jobs beyond
 # them have these colours again, with dots.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933")
@@ -127,12 +129,16 @@ def _leases(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     for place, lane in enumerate(device.lanes):
         _lane(axes, place, lane, canvas)
     axes.set_yticks(range(len(device.lanes)))
-    axes.set_yticklabels([f"job {lane.name}" for lane in device.lanes])
+    axes.set_yticklabels([f"job {_short(lane.name)}" for lane in device.lanes])
     axes.set_ylim(len(device.lanes) - 0.4, -0.6)
     axes.tick_params(axis="both", length=0, labelbottom=False)
     axes.spines["bottom"].set_visible(False)
     axes.spines["left"].set_visible(False)
     axes.set_title(_title(device), loc="left", fontsize=9, fontweight="bold")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
 
 
 def _title(device: DeviceSpans) -> str:
@@ -171,6 +177,7 @@ def _memory(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     times = sorted({0, canvas.length} | {at for at in changes if at <= canvas.length})
     tops = [0] * len(times)
     scale, name = _scale(device)
+    many = len(device.lanes) > MANY
     for lane in device.lanes:
         bottoms, tops = (
             tops,
@@ -180,8 +187,9 @@ def _memory(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
         axes.fill_between(
             [when / canvas.unit for when in times],
             *([amount / scale for amount in amounts] for amounts in (bottoms, tops)),
-            **{"step": "post", "facecolor": fill, "edgecolor": look.paper, "hatch": hatch},
-            **{"alpha": 0.55, "lw": 0.4, "gid": f"memory-{lane.job}"},
+            **{"step": "post", "facecolor": fill, "edgecolor": look.paper, "alpha": 0.55},
+            **({} if many else {"hatch": hatch}),
+            **{"lw": 0 if many else 0.4, "gid": f"memory-{lane.job}"},
         )
     _line(axes, device.resident, scale, canvas, color=look.ink, lw=1.0, gid="resident")
     _line(axes, device.capacity, scale, canvas, color=look.limit, lw=1.6, ls="--", gid="capacity")

@@ -184,8 +184,9 @@ def _job(tenant: Tenant, index: Mapping[str, int], view: View) -> list[Text]:
 
 NUMBERS = ("left", "busy", "on GPU", "lease", "waited", "1 min", "handoffs")
 WIDEST = {"name": 14, "user": 9, "GPU": 7}
-# Where the terminal is too narrow these are cut, the widest first, so that no figure ever is.
-GIVES = ("name", "user", "job")
+# Where the terminal is too narrow these are cut, the widest first, so that no figure ever is, and
+# no number of a job, which is what other commands are given.
+GIVES = ("name", "user")
 
 
 def _table(*titles: str) -> Table:

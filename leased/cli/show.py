@@ -147,19 +147,29 @@ def notes(answer: Status) -> list[Text]:
     lines += [Text(line, "red") for line in _strays(answer) + _clusters(answer)]
     if waiting := show_usage.waiting(answer):
         lines.append(Text(f"usage is not in Slurm's accounting yet: {waiting}", "yellow"))
-    lines += [
-        Text(
-            f"GPU {d['index']} is {MODES.get(d['mode'], d['mode'])}: {d['why']}",
-            "bold red" if d["fault"] else "",
-        )
-        for d in answer["devices"]
-        if not _is_free(d, answer)
-    ]
+    lines += _modes(answer)
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
     words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
     words += show_chains.lines(answer) + show_channels.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
+
+
+def _modes(answer: Status) -> list[Text]:
+    """How the GPUs are shared and why, a sentence for those of which it is the same."""
+    alike: dict[tuple[str, str, bool], list[int]] = {}
+    for d in answer["devices"]:
+        if not _is_free(d, answer):
+            said = (MODES.get(d["mode"], d["mode"]), d["why"], bool(d["fault"]))
+            alike.setdefault(said, []).append(d["index"])
+    return [
+        Text(
+            f"{'GPU' if len(found) == 1 else 'GPUs'} {screen.ranges(found)} "
+            f"{'is' if len(found) == 1 else 'are'} {mode}: {why}",
+            "bold red" if fault else "",
+        )
+        for (mode, why, fault), found in alike.items()
+    ]
 
 
 def _is_free(device: Device, answer: Status) -> bool:

@@ -51,11 +51,15 @@ class Drawn:
         return [found for each in self.svg.iter(f"{SVG}g") if (found := each.get("id"))]
 
 
+def needs_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed; run `make setup`")
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
     """By name. matplotlib is an optional package, which `make setup` installs."""
-    if importlib.util.find_spec("matplotlib") is None:
-        pytest.skip("matplotlib is not installed; run `make setup`")
+    needs_matplotlib()
     place = tmp_path_factory.mktemp("plot")
     words = {"all.svg": "", "one.svg": "-j 1", "again.svg": "-j 1", "dark.svg": "-j 1 --dark"}
     words["one.png"] = "-j 1"
@@ -86,6 +90,38 @@ def test_the_picture_has_lanes_handoffs_and_memory(drawn: dict[str, Drawn]) -> N
         assert {f"{kind}-1", f"{kind}-2"} <= set(picture.ids)
     assert {"resident", "capacity"} <= set(picture.ids)
     assert sum(each.startswith("handoff-") for each in picture.ids) == device["handoffs"]
+
+
+MANY = """
+import sys
+from pathlib import Path
+from leased.cli import plot_draw
+from leased.sim.spans import HOLDS, DeviceSpans, Lane, Picture, Span
+SECOND, GIB = 10**9, 2**30
+lanes = tuple(
+    Lane(job, "7" * 200, (Span(HOLDS, job * SECOND, (job + 1) * SECOND),), ((0, GIB),))
+    for job in range(40)
+)
+device = DeviceSpans(0, "GPU-0", lanes, (), ((0, 80 * GIB),), ((0, 20 * GIB),))
+plot_draw.draw(Picture(0.0, 40 * SECOND, (device,)), Path(sys.argv[1]))
+"""
+
+
+def test_many_jobs_of_long_names_leave_room_and_colour(tmp_path: Path) -> None:
+    """Their memory keeps its colours: no lines between them, which would cover them all."""
+    needs_matplotlib()
+    path = tmp_path / "many.svg"
+    command = [sys.executable, "-W", "error::UserWarning", "-c", MANY, str(path)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    svg = Drawn(path, {}).svg
+    texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
+    assert max(len(text) for text in texts if text.startswith("job ")) <= 30
+    areas = [g for g in svg.iter(f"{SVG}g") if (g.get("id") or "").startswith("memory-")]
+    assert len(areas) == 40
+    for area in areas:
+        (shape,) = (each for each in area.iter() if each.get("style"))
+        assert "stroke" not in str(shape.get("style"))
 
 
 def test_a_picture_of_one_job_is_the_same_each_time(drawn: dict[str, Drawn]) -> None:
@@ -191,8 +227,7 @@ for dark in (False, True):
 
 
 def test_the_picture_of_a_chain_has_its_trials(tmp_path: Path) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        pytest.skip("matplotlib is not installed; run `make setup`")
+    needs_matplotlib()
     place = str(tmp_path / "chain")
     command = [sys.executable, "-c", DRAW_CHAIN, json.dumps(CHAIN), place]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

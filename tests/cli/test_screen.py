@@ -82,6 +82,20 @@ def test_a_wide_terminal_shows_what_jobs_asked_for() -> None:
     assert all(title in " ".join(shown) for title in ("quantum", "processes"))
 
 
+def test_gpus_of_which_the_same_is_to_be_said_are_named_together() -> None:
+    answer = status(16, 8)
+    for index in (0, 2):
+        answer["devices"][index]["mode"], answer["devices"][index]["why"] = "drained", "by root"
+    answer["devices"][5]["why"] = "another reason"
+    said = [str(note) for note in show.notes(answer) if str(note).startswith("GPU")]
+    why = answer["devices"][1]["why"]
+    assert said == [
+        "GPUs 0,2 are drained: by root",
+        f"GPUs 1,3-4,6-7 are shared, by turns: {why}",
+        "GPU 5 is shared, by turns: another reason",
+    ]
+
+
 def test_faults_stand_before_the_rest() -> None:
     answer = status()
     answer["store_fault"] = "usage cannot be written: disk full"
@@ -127,6 +141,7 @@ def test_names_are_cut_and_figures_are_not(jobs: int, gpus: int, live: bool) -> 
     assert (" +7 " in rows["0"]) == (jobs == 256)
     assert "180 GiB/0" in rows[str(gpus - 1)]
     first, second = (line for line in shown[heads[1] + 1 :][:2])
+    assert [first.split()[0], second.split()[0]] == ["4294967100_100", "4294967101_101"]
     assert "stopped swap" in first
     assert "24.0 GiB 40.0 s  0.0 s" in first
     assert f" 0-{gpus - 1} " in second
