@@ -13,7 +13,7 @@ PLACE=$PWD/build/trees
 
 NAME=debian-11
 TESTS=(
-	tests/across tests/admin tests/base tests/chains tests/classes tests/cli tests/config
+	tests/across tests/admin tests/base tests/chains tests/classes tests/cli tests/compat tests/config
 	tests/connections tests/copies tests/core tests/docs tests/gpus tests/leasing tests/manual
 	tests/matching tests/metrics tests/monitors tests/node tests/placement tests/placer tests/policy
 	tests/processes tests/record tests/sim tests/slices tests/slurm_conf tests/slurm_room tests/spank
