@@ -42,6 +42,9 @@ void channels_set_slice(const uint8_t uuid[16], uint64_t us);
 /* So many of the process's groups on that GPU have work: each has a part of the slice, so that the
  * process has it once. */
 void channels_divide_slice(const uint8_t uuid[16], unsigned int groups);
+/* Looks whether they are as they were set. Others are set back; a program that has set others three
+ * times in a row cannot be controlled. */
+void channels_check_slices(void);
 /* The part of each period in which they may run, and when it begins, per mille; from 1000 on:
  * always. period_ms: 0: MIN_PERIOD_MS. copies: the groups of copy engines too, but for stops. */
 struct duty {

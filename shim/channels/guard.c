@@ -52,11 +52,13 @@ static _Atomic(enum channels_state) state;
 static char reason[160];
 static unsigned int failures;
 static _Atomic uint64_t call_began; /* when the call began that the guard is in; 0: it is in none */
-static atomic_uint hung;   /* stops in vain, one after the other, with no call that returned */
-static bool retry;         /* of the guard: a call has failed since it began to look */
-static atomic_uint events; /* counts what the guard has to look at */
-static atomic_bool runs;   /* the guard has been started */
-static atomic_bool any;    /* the process has had a group */
+static atomic_uint hung;     /* stops in vain, one after the other, with no call that returned */
+static bool retry;           /* of the guard: a call has failed since it began to look */
+static atomic_bool checks;   /* slices are to be looked at */
+static unsigned int meddled; /* looks, one after the other, at which others were found than set */
+static atomic_uint events;   /* counts what the guard has to look at */
+static atomic_bool runs;     /* the guard has been started */
+static atomic_bool any;      /* the process has had a group */
 
 static void wake_guard(void)
 {
@@ -190,8 +192,10 @@ static void ask_group(const struct group *of)
 	uint32_t status = call(of->fd, of->client, of->object, RM_GET_SLICE, &us, sizeof(us));
 	enum channels_state none = CHANNELS_NONE;
 
-	if (status || !us || (of->slice_us && us != of->slice_us))
+	if (status)
 		refuse_call("to tell time slices", status);
+	else if (!us || (of->slice_us && us != of->slice_us))
+		refuse("the driver tells other time slices than its library has set");
 	else if (atomic_compare_exchange_strong(&state, &none, CHANNELS_CONTROLLED))
 		tell_state();
 }
@@ -419,6 +423,39 @@ static bool set_slice(void)
 	return true;
 }
 
+/* The slice of the group in this place is another one than was set: notes which. */
+static bool is_other(size_t i)
+{
+	struct groups *all = groups_take();
+	struct group of = all->groups[i], *place;
+	uint64_t us = 0;
+	bool other;
+
+	groups_give();
+	if (of.engine != RM_ENGINE_COMPUTE || !of.made_us ||
+	    call(of.fd, of.client, of.object, RM_GET_SLICE, &us, sizeof(us)) || us == of.slice_us)
+		return false;
+	all = groups_take();
+	place = group_find(all, of.client, of.object);
+	other = place && place->slice_us == of.slice_us; /* else the library has just set it */
+	if (other)
+		place->slice_us = us;
+	groups_give();
+	return other;
+}
+
+/* A program can set slices by calls of its own. They are set back, but it may go on doing so. */
+static void check_slices(void)
+{
+	bool other = false;
+
+	for (size_t i = 0; i < MOST_GROUPS; i++)
+		other |= is_other(i);
+	meddled = other ? meddled + 1 : 0;
+	if (meddled == MOST_FAILURES)
+		refuse("the program sets its time slices itself");
+}
+
 /* When something changes by itself next, in ns from now. */
 static uint64_t next_ns(void)
 {
@@ -489,6 +526,8 @@ static void look(void)
 	ask_once();
 	end_stop();
 	forget_wishes();
+	if (atomic_exchange(&checks, false) && atomic_load(&state) == CHANNELS_CONTROLLED)
+		check_slices();
 	if (atomic_load(&state) == CHANNELS_CONTROLLED)
 		while (set_slice())
 			;
@@ -572,6 +611,12 @@ void channels_divide_slice(const uint8_t uuid[GPU_UUID_BYTES], unsigned int grou
 		gpu->parts = groups;
 	groups_give();
 	ask();
+}
+
+void channels_check_slices(void)
+{
+	atomic_store(&checks, true);
+	wake_guard();
 }
 
 void channels_set_duty(const uint8_t uuid[GPU_UUID_BYTES], const struct duty *duty)
@@ -755,6 +800,7 @@ static void in_child(void)
 	atomic_store(&any, false);
 	atomic_store(&call_began, 0);
 	atomic_store(&hung, 0);
-	failures = 0;
+	atomic_store(&checks, false);
+	failures = meddled = 0;
 }
 FORK_WATCH(in_child);

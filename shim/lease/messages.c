@@ -136,6 +136,7 @@ static void take_known(const void *data, enum gl_type type)
 		meeting_named();
 		break;
 	case GL_MEASURE:
+		channels_check_slices();
 		send_progress();
 		break;
 	case GL_RUN:

@@ -219,6 +219,13 @@ EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsign
 	return create(out, flags, device);
 }
 
+/* For tests: a context of a call that has passed whoever stands before the driver. */
+CUresult emugpu_late_context(CUcontext *out, CUdevice device);
+EXPORT CUresult emugpu_late_context(CUcontext *out, CUdevice device)
+{
+	return create(out, 0, device);
+}
+
 EXPORT CUresult cuCtxDestroy(CUcontext handle)
 {
 	struct emu_ctx *ctx = (struct emu_ctx *)handle;

@@ -14,10 +14,11 @@ from tests.shim.channels.handoffs import (
     controlled,
     goes_on_right,
     held,
+    slices,
 )
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
-from tests.support.fake_daemon import FakeDaemon
+from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, client_of, finish
 
@@ -36,25 +37,39 @@ ok(d.cuStreamSynchronize(stream)); check_all(p, 100 * MIB, 7 + 5); say("right")
 """
 
 
+def refused(client: Client, why: str) -> None:
+    """It says that its groups cannot be controlled."""
+    client.until(
+        "refusal", lambda: client.channels and client.channels.state == lib.GL_CHANNELS_REFUSED
+    )
+    assert client.channels is not None
+    assert client.channels.reason == why
+
+
 def test_a_call_that_fails_while_memory_is_away_lets_nothing_run(
     program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
-    """Were a context made now, whose channels cannot be taken off, the rest would go on."""
+    """A context is made now, whose channels cannot be taken off at first. The others stay off."""
     job = program(
-        WRITES + "say('runs'); wait(); say('calls'); ok(d.cuCtxCreate(None, 0, 0))\n"
-        "ok(d.cuCtxSetCurrent(ctx))" + ENDS
+        WRITES + "say('runs'); wait()\n"
+        "late = ctypes.CDLL('libcuda.so.1').emugpu_late_context\n"
+        "assert late(ctypes.byref(ctypes.c_void_p()), 0) == 0; say('made'); wait()" + ENDS
     )
     client = held(daemon, job)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     emulated_gpu.fail(0, "control-once")
     tell(job)
-    assert line(job) == "calls"
-    for _ in range(20):
-        assert compute_groups(emulated_gpu)[0]["stopped"]
+    assert line(job) == "made"
+
+    def both_are_off() -> bool:
+        first, *later = compute_groups(emulated_gpu)
+        assert first["stopped"]
+        return all(group["stopped"] for group in later) and len(later) == 1
+
+    wait_until("the later one to be off", both_are_off)
     client.grant()
-    assert line(job) == "right"
-    finish(job)
+    goes_on_right(job)
 
 
 def test_what_cannot_be_put_back_is_put_back_later(
@@ -107,6 +122,63 @@ def test_forty_contexts(program: Program, daemon: FakeDaemon, uuid: str) -> None
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.grant()
+    goes_on_right(job)
+
+
+def test_more_contexts_than_are_known_are_drained(program: Program, daemon: FakeDaemon) -> None:
+    """A stop would leave those out that have no place."""
+    job = program(
+        "spin(1)\n"
+        "for _ in range(64): ok(d.cuCtxCreate(None, 0, 0)); ok(d.cuCtxPopCurrent())"
+        + WRITES
+        + "say('runs'); wait()"
+        + ENDS
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "runs"
+    refused(client, "the process has too many contexts (more than 64)")
+    daemon.auto = False
+    assert not client.revoke().stopped
+    client.grant()
+    goes_on_right(job)
+
+
+def test_a_driver_that_answers_otherwise_is_left_alone(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
+) -> None:
+    """The same call may mean something else to another release of it."""
+    emulated_gpu.fail(0, "own-slice", 30000)
+    job = program("ok(d.cuMemAlloc(MIB)); say('there'); wait(); say('right')")
+    client = client_of(daemon, job)
+    assert line(job) == "there"
+    refused(client, "the driver tells other time slices than its library has set")
+    goes_on_right(job)
+
+
+def test_slices_that_the_program_sets_are_set_back_and_told_of(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job, client = busy(program, daemon)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
+    wait_until("the slice", lambda: slices(emulated_gpu) == [50])
+    emulated_gpu.fail(0, "own-slice", 30000)
+    assert slices(emulated_gpu) == [30000]
+    emulated_gpu.fail(0, "controls-work")
+
+    def are_set_back() -> bool:
+        client.calls()  # a daemon asks again and again
+        return slices(emulated_gpu) == [50]
+
+    wait_until("the slice", are_set_back)
+    controlled(client)
+    emulated_gpu.fail(0, "own-slice", 30000)
+
+    def is_told() -> bool:
+        client.calls()
+        return client.channels is not None and client.channels.state == lib.GL_CHANNELS_REFUSED
+
+    wait_until("it to be told", is_told)
+    refused(client, "the program sets its time slices itself")
     goes_on_right(job)
 
 
