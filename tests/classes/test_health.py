@@ -35,6 +35,7 @@ class Watched:
 def healthy() -> Watched:
     made = Watched()
     assert made.see(WELL, 5) is State.INIT
+    assert made.health.takes_offline, "nothing is known against it yet"
     assert made.see(WELL, 10) is State.HEALTHY
     return made
 

@@ -18,6 +18,7 @@ from leased.core.arbiter import (
     Requested,
     Revoke,
     Signalled,
+    SpeedMeasured,
     Tick,
 )
 from leased.core.classes import PATIENCE
@@ -147,13 +148,15 @@ def test_an_online_holder_stays_when_memory_does_not_fit_any_more() -> None:
 def test_an_online_holder_waits_for_twenty_handoffs_before_it_yields() -> None:
     pauses = {}
     for job_class in (ON, NONE):
-        node = Classes(job_class, OFF, swaps=True)
+        node = Classes(job_class, swaps=True)
+        node.does(SpeedMeasured(1, "d0", 1 << 30, 1 << 60))  # so that handoffs take a while
+        node.comes(OFF)
         told: list[Event | Contend] = [
             one for _, one in node.events if isinstance(one, Contend) and one.idle_ns is not None
         ]
         assert isinstance(told[-1], Contend)
         pauses[job_class] = told[-1].idle_ns or 0
-    assert pauses[ON] >= pauses[NONE] > 0
+    assert pauses[ON] == PATIENCE * pauses[NONE] > 0
 
 
 GANGS = st.sampled_from(["0", "1", "01"])

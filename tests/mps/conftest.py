@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,20 @@ def control(program: Path, short_dir: Path) -> Iterator[Control]:
         asyncio.run(made.quit())
 
 
+@contextmanager
+def open_pidfd(pid: int) -> Iterator[int]:
+    """A descriptor that can be read once the process has ended."""
+    end = os.pidfd_open(pid)
+    try:
+        yield end
+    finally:
+        os.close(end)
+
+
 def kill(control: Control) -> None:
     """As a crash would end it: its socket and its pid file stay."""
     pid = control.pid()
     assert pid is not None
-    end = os.pidfd_open(pid)
-    try:
+    with open_pidfd(pid) as end:
         os.kill(pid, signal.SIGKILL)
         select.select([end], [], [])
-    finally:
-        os.close(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from leased.cli import show_mps
 from leased.config.config import Config, DeviceConfig
 from leased.mps.mps import Mps
 from leased.mps.together import APART_S
-from tests.mps.conftest import kill
+from tests.mps.conftest import kill, open_pidfd
 from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
 
 MPS = DeviceConfig(space="mps")
@@ -226,8 +227,12 @@ def test_a_drained_gpu_leaves_the_driver_alone(node: MpsNode) -> None:
 
 def test_one_that_cannot_be_told_to_end_is_killed(node: MpsNode) -> None:
     control = node.mps.servers[UUIDS[0]].control
-    node.program.unlink()
-    node.site()
+    pid = control.pid()
+    assert pid is not None
+    with open_pidfd(pid) as end:
+        node.program.unlink()
+        node.site()
+        assert select.select([end], [], [], 60)[0], "it has ended"
     assert control.pid() is None
     assert UUIDS[0] not in node.mps.servers
 

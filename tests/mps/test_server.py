@@ -138,3 +138,21 @@ def test_another_process_with_its_number_is_not_taken_for_it(control: Control) -
     control.pipes.mkdir(parents=True)
     (control.pipes / of_control.PID_FILE).write_text(f"{os.getpid()}\n")
     assert control.pid() is None
+
+
+def test_another_users_is_not_taken_for_it(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look(Server(control, 0, any_user=False), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(of_control.procfs, "real_uid", lambda _: os.getuid() + 1)
+        assert control.pid() is None
+    assert control.pid() is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is in danger of others' programs")
+def test_a_program_that_others_may_change_is_not_started(control: Control) -> None:
+    control.program.chmod(0o777)
+    with pytest.raises(Refused, match="daemon.mps_control: "):
+        asyncio.run(control.start(any_user=False))
+    assert not control.pipes.exists()

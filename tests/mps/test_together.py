@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leased.base.errors import Refused
-from leased.mps.together import APART_S, Together
+from leased.mps.together import APART_S, USERS_MOST, Together
 
 
 def test_jobs_of_one_user_are_always_together() -> None:
@@ -31,3 +31,9 @@ def test_users_who_have_lost_work_together_are_apart_for_a_time() -> None:
     rules.check(0, True, 1, [2], 100.0 + APART_S)
     rules.fault([3, 4], 100.0 + APART_S)
     assert list(rules.until) == [frozenset((3, 4))], "pairs whose time is over are forgotten"
+
+
+def test_a_fault_of_very_many_users_is_remembered_in_bounds() -> None:
+    rules = Together()
+    rules.fault(range(1000), 0.0)
+    assert len(rules.until) == USERS_MOST * (USERS_MOST - 1) // 2
