@@ -6,6 +6,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.config.config import ClassesConfig, Config
+from leased.core.arbiter import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -50,10 +51,10 @@ class Process(FakeClient):
 class Node:
     """Two GPUs, and jobs on the first one, of one process each unless more are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_ns: int = 0) -> None:
         self.now = S
         gpus = [Gpu(n, uuid, "fake", 1 << 34, 1 << 34, 0) for n, uuid in enumerate(UUIDS)]
-        self.leases = Leases(gpus, lambda: self.now)
+        self.leases = Leases(gpus, lambda: self.now, first_epoch=100, grace_ns=grace_ns)
         self.slices = self.leases.slices
 
     def job(
@@ -133,6 +134,23 @@ def test_a_process_that_comes_later_or_again_is_told_at_once() -> None:
     assert other.take() == [(SLICE, LONG_US), (DUTY, ALWAYS)]
     node.say(node.one, other, lib.GL_CHANNELS_CONTROLLED)
     assert other.take() == []
+
+
+def test_a_new_daemon_says_nothing_before_all_have_had_time_to_come_back() -> None:
+    """What the one before has chosen is better than what this one knows of some of the jobs."""
+    node = Node(grace_ns=10 * LOOK_NS)
+    one = node.job(1)
+    process = Process(10)
+    node.slices.came(one)
+    node.leases.clients.attach(one, process, client_messages.Hello(7, False, {}))
+    node.say(one, process, lib.GL_CHANNELS_CONTROLLED)
+    node.look(3, (process, 100))
+    assert process.take() == []
+    node.now += 100 * LOOK_NS
+    node.leases.run(Tick())
+    assert not node.leases.view.in_grace
+    node.look(1, (process, 100))
+    assert process.take() == NEW
 
 
 def test_a_process_that_cannot_control_its_groups_is_told_nothing() -> None:
