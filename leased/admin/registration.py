@@ -78,6 +78,7 @@ class Registration:
             self.job_ended(job_id)
             tenant = None
         if tenant is not None:
+            self._environment(tenant, request)  # refused before anything changes
             self._widen(tenant, request)
             return self._admitted(tenant, request, peer)
         return self._begin(job_id, request, peer)
@@ -97,15 +98,15 @@ class Registration:
 
     def _admitted(self, tenant: Tenant, request: Request, peer: Peer) -> Admitted:
         """Remember the slurmstepd, and return what the tasks of its step need."""
+        env = self._environment(tenant, request)
+        self.stepds.register(peer.pid, tenant.job_id)
+        return Admitted(tenant=tenant.job_id, preload=self.config().preload, env=env)
+
+    def _environment(self, tenant: Tenant, request: Request) -> dict[str, str]:
+        """What the tasks of a step get. Refused: its options are wrong, or not for these GPUs."""
         said = get_text(request, "options", options.LONGEST_TEXT)
         of_mps = self.mps.environment(tenant, said)
-        self.stepds.register(peer.pid, tenant.job_id)
-        config = self.config()
-        return Admitted(
-            tenant=tenant.job_id,
-            preload=config.preload,
-            env={"GPU_LEASE_SOCKET": str(config.tenant_socket)} | of_mps,
-        )
+        return {"GPU_LEASE_SOCKET": str(self.config().tenant_socket)} | of_mps
 
     # -- a further step -----------------------------------------------------------
 
@@ -117,6 +118,7 @@ class Registration:
         others = [gpu for gpu in self.gangs.of(request) if gpu.uuid not in tenant.gang]
         self.gangs.refuse_wide([*tenant.gang, *others])
         self.gangs.refuse_faulty(others)
+        self._check_health(tenant, others, request)
         self.mps.check_more(tenant, others)
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
@@ -160,8 +162,7 @@ class Registration:
         tenant = self._tenant(job_id, request, said, gang)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
         self._check_chain(tenant)
-        if not get_int({"restarts": 0} | request, "restarts", 0, 1 << 32):
-            self._check_health(tenant, gang)  # who was evicted is not refused as well
+        self._check_health(tenant, gang, request)
         refusal = self.leases.tenants.refusal(tenant)
         if refusal is not None:
             raise Refused(refusal)
@@ -190,8 +191,11 @@ class Registration:
                 "submit the job again when one of them has ended, or name another chain",
             )
 
-    def _check_health(self, tenant: Tenant, gang: list[Gpu]) -> None:
-        """Refused: one of the GPUs is not well enough for an offline job."""
+    def _check_health(self, tenant: Tenant, gang: list[Gpu], request: Request) -> None:
+        """Refused: one of the GPUs is not well enough for an offline job. One that was evicted, and
+        so has begun anew, is not refused as well."""
+        if get_int({"restarts": 0} | request, "restarts", 0, 1 << 32):
+            return
         for gpu in gang if tenant.given.job_class == options.OFFLINE else []:
             why = self.refuses_offline(gpu.uuid)
             if why is not None:

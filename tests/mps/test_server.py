@@ -145,7 +145,7 @@ def test_another_users_is_not_taken_for_it(
 ) -> None:
     look(Server(control, 0, any_user=False), 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(of_control.procfs, "real_uid", lambda _: os.getuid() + 1)
+        patch.setattr("leased.processes.procfs.real_uid", lambda _: os.getuid() + 1)
         assert control.pid() is None
     assert control.pid() is not None
 
@@ -153,6 +153,6 @@ def test_another_users_is_not_taken_for_it(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is in danger of others' programs")
 def test_a_program_that_others_may_change_is_not_started(control: Control) -> None:
     control.program.chmod(0o777)
-    with pytest.raises(Refused, match="daemon.mps_control: "):
+    with pytest.raises(Refused, match=r"daemon\.mps_control: "):
         asyncio.run(control.start(any_user=False))
     assert not control.pipes.exists()
