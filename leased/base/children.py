@@ -146,7 +146,8 @@ async def leave_behind(
     *command: str, env: Mapping[str, str] | None = None, patience_s: float
 ) -> int | None:
     """Run a program that becomes a daemon, until it itself ends; None: it has not in patience_s
-    seconds, and was ended. What it prints is lost. OSError: it cannot be started.
+    seconds, and was ended, as it is if the caller is cancelled. What it prints is lost. OSError: it
+    cannot be started.
 
     Others may read and search the files that it makes, whatever this process' own umask is.
     """
@@ -161,12 +162,15 @@ async def leave_behind(
         umask=0o022,
     )
     ended = asyncio.ensure_future(process.wait())
-    if await is_done_within(ended, patience_s):
-        return ended.result()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await is_done_within(ended, REAP_S)
-    ended.cancel()
+    try:
+        if await is_done_within(ended, patience_s):
+            return ended.result()
+    finally:
+        if process.returncode is None:  # not in time, or who waits for it is cancelled
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await is_done_within(ended, REAP_S)
+            ended.cancel()
     return None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,28 @@ def test_a_child_that_writes_too_much_is_ended() -> None:
     done = run("sh", "-c", "while :; do echo no; done", most=1000)
     assert done.fault == "it said more than 1000 bytes"
     assert len(done.out) == 1000
+
+
+def test_a_program_that_would_become_a_daemon_ends_with_who_waits_for_it(tmp_path: Path) -> None:
+    """The daemon is restarted meanwhile: the next one would start another beside it."""
+    file = tmp_path / "pid"
+
+    async def begin_and_give_up() -> None:
+        starts = children.leave_behind(
+            *("sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000"),
+            patience_s=LONG_S,
+        )
+        waits = asyncio.ensure_future(starts)
+        while not file.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+
+    asyncio.run(begin_and_give_up())
+    pid = int(file.read_text())
+    try:
+        wait_until("its end", lambda: gone(pid), timeout=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
