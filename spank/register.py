@@ -140,6 +140,10 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         gpus=list(has.gpus),
     )
     answer = ask_or_refuse(path, {"op": "register", **request})
+    until = time.monotonic() + ANSWER_S
+    while answer.get("later") and time.monotonic() < until:
+        time.sleep(AGAIN_S)
+        answer = ask_or_refuse(path, {"op": "register", **request})
     found = admitted(answer)
     if found:
         return granted(found, late)

@@ -15,5 +15,9 @@ class Refused(Exception):
         return f"{self}; {self.hint}" if self.hint else str(self)
 
 
+class Later(Refused):
+    """It is refused now, and will be granted in a moment: the plugin asks again."""
+
+
 class NoAnswer(Refused):
     """Nobody answers: the daemon is not there, or not in time."""

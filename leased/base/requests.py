@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from leased.base import job_names
-from leased.base.errors import Refused
+from leased.base.errors import Later, Refused
 
 Request = dict[str, Any]
 TEXT = 256  # characters of a text, where nothing else is said
@@ -53,7 +53,8 @@ def answered(
             raise Refused("the request is not a JSON object")
         return {"ok": True} | handle(request)
     except Refused as fault:
-        return {"ok": False, "error": str(fault), "hint": fault.hint}
+        later = {"later": True} if isinstance(fault, Later) else {}
+        return {"ok": False, "error": str(fault), "hint": fault.hint} | later
 
 
 def check_fields(request: Request, known: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from leased.api import answers
-from leased.base.errors import Refused
+from leased.base.errors import Later, Refused
 from leased.config import options
 from leased.config.config import Config, DeviceConfig
 from leased.config.options import MPS, TIME, Options, Resolved
@@ -31,6 +31,7 @@ LOOK_S = 1.0
 FOLDER = "mps"
 OURS = "GPU_LEASE_MPS"  # so that the plugin knows what to remove from a job's environment
 LOST_SHOWN = 8
+AWAITED_S = 30.0  # a job that was told to ask again has done so by then
 DRAINED = "the GPU is drained"
 
 
@@ -81,7 +82,7 @@ class Mps:
             if not self.has_mode(gpu) or server.any_user != any_user:
                 await server.end("it is being ended")
                 del self.servers[gpu.uuid]
-            elif self.leases.view.device(gpu.uuid).state.drained:
+            elif self._rests(gpu, server):
                 await server.end(DRAINED)  # so that the driver can be unloaded
                 return
         if gpu.uuid not in self.servers and self.has_mode(gpu):
@@ -92,6 +93,11 @@ class Mps:
         if await server.look(self.clock()):
             self._note_fault(gpu, self._clients(gpu) | self.there.get(gpu.uuid, {}))
         self.there[gpu.uuid] = self._clients(gpu)
+
+    def _rests(self, gpu: Gpu, server: Server) -> bool:
+        """The GPU is drained, and no job is about to come."""
+        awaited = server.awaited_at is not None and self.clock() - server.awaited_at < AWAITED_S
+        return self.leases.view.device(gpu.uuid).state.drained and not awaited
 
     def _control(self, gpu: Gpu) -> Control:
         config = self.config()
@@ -126,6 +132,9 @@ class Mps:
                 "leave space out, or submit the job for another node",
             )
         server = self.servers[next(iter(gang)).uuid]
+        if server.why == DRAINED:  # the job waits as on any drained GPU, but as a client of MPS
+            server.awaited_at = self.clock()
+            raise Later(f"MPS is being started on GPU {index}", "submit the job again")
         if not server.runs:
             raise Refused(
                 f"GPU {index} is shared by MPS, which does not run: {server.why}",

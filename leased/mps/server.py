@@ -18,7 +18,8 @@ SETTLED_S = 60.0  # one that has run for so long is started again at once
 class Server:
     """MPS on one GPU. index: Slurm's. any_user: it takes clients of all users. why: why it does
     not run; "": it runs. ended: how often it has ended by itself. faults: how often a fault of one
-    client has ended the work of all. Times are seconds of the monotonic clock."""
+    client has ended the work of all. awaited_at: when a job last asked for it while the GPU was
+    drained. Times are seconds of the monotonic clock."""
 
     control: Control
     index: int
@@ -28,6 +29,7 @@ class Server:
     faults: int = 0
     since: float = 0.0  # when it last began to run
     again_at: float = 0.0
+    awaited_at: float | None = None
     pause_s: float = FIRST_PAUSE_S
 
     @property

@@ -13,10 +13,10 @@ import pytest
 
 from leased.admin.admin import Admin
 from leased.admin.status import Seen
-from leased.base.errors import Refused
+from leased.base.errors import Later, Refused
 from leased.cli import show_mps
 from leased.config.config import Config, DeviceConfig
-from leased.mps.mps import Mps
+from leased.mps.mps import AWAITED_S, Mps
 from leased.mps.together import APART_S
 from tests.mps.conftest import kill, open_pidfd
 from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
@@ -223,6 +223,33 @@ def test_a_drained_gpu_leaves_the_driver_alone(node: MpsNode) -> None:
     node.admin.handle({"op": "drain", "device": "0"}, ROOT_PEER)
     node.look()
     assert control.pid() is not None, "a job is there"
+
+
+def test_a_job_on_a_drained_gpu_waits_with_mps(node: MpsNode) -> None:
+    node.admin.handle({"op": "drain", "device": "0"}, ROOT_PEER)
+    node.look()
+    with pytest.raises(Later, match="MPS is being started on GPU 0"):
+        node.ask("register", 1)
+    node.look()
+    assert node.ask("register", 1)["CUDA_MPS_PIPE_DIRECTORY"]
+    node.now += AWAITED_S
+    node.look()
+    control = node.mps.servers[UUIDS[0]].control
+    assert control.pid() is not None, "a job is there"
+    node.leases.tenants.close(1)
+    node.look()
+    assert control.pid() is None
+
+
+def test_a_job_that_does_not_come_again_is_not_awaited_for_ever(node: MpsNode) -> None:
+    node.admin.handle({"op": "drain", "device": "0"}, ROOT_PEER)
+    node.look()
+    with pytest.raises(Later):
+        node.ask("register", 1)
+    for runs in (True, False):
+        node.look()
+        assert (node.mps.servers[UUIDS[0]].control.pid() is not None) == runs
+        node.now += AWAITED_S
 
 
 def test_one_that_cannot_be_told_to_end_is_killed(node: MpsNode) -> None:

@@ -101,6 +101,14 @@ def test_a_daemon_that_ends_meanwhile_is_asked_again(short_dir: Path) -> None:
     assert [request["op"] for request in asked] == ["register"]
 
 
+def test_what_is_granted_later_is_asked_for_again(short_dir: Path) -> None:
+    path = short_dir / "admin.sock"
+    later = {"ok": False, "error": "MPS is being started", "hint": "", "later": True}
+    with daemon(path, [later, later, OK]) as asked:
+        assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
+    assert [request["op"] for request in asked] == ["register"] * 3
+
+
 def test_a_daemon_that_does_not_listen_is_not_waited_for(short_dir: Path) -> None:
     said = register(str(short_dir / "admin.sock"), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased is not running on this node; start it with")
