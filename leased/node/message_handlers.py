@@ -15,7 +15,7 @@ from leased.connections.accounts import Account
 from leased.copies.node_memory import Asker
 from leased.copies.pool import Job
 from leased.leasing import waiting_reason
-from leased.leasing.introductions import Named
+from leased.leasing.introductions import KEEPER, Named
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import client_messages, daemon_messages
@@ -73,8 +73,9 @@ def _meet(leases: Leases, client: Sender, tenant: Tenant, message: client_messag
     chain = leases.tenants.kin(tenant)
     kin = ((lends(t), c) for t in chain for c in t.clients if isinstance(c, type(client)))
     met = leases.introductions.meet(kin, client, message)
-    own: list[Named] = [c for c in tenant.clients if isinstance(c, type(client))]
-    client.borrows |= met is not None and met not in own
+    for other in chain if met is not None and message.name != KEEPER else ():
+        theirs: list[Named] = [c for c in other.clients if isinstance(c, type(client))]
+        client.borrows |= other is not tenant and met in theirs and lends(other)
 
 
 def _copies(

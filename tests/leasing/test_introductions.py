@@ -6,13 +6,13 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _gpulease import ffi, lib
 
 from leased.leasing import introductions
-from leased.leasing.introductions import Introductions
+from leased.leasing.introductions import KEEPER, Introductions, Named
 from leased.leasing.tenant import Tenant
 from leased.wire import client_messages, daemon_messages, header
 from tests.connections.test_limits import GB, HELLO, UUID, Door, refusal
@@ -114,21 +114,23 @@ def test_the_keeper_of_a_chain_is_found_by_what_it_is() -> None:
             end.close()
 
 
-def chained(job: int, uid: int, name: str) -> Tenant:
-    return Tenant(job, uid, replace(given("on", swaps=True), chain=name), {UUID: 100 * GB})
+def chained(job: int, uid: int, name: str, swaps: bool = True) -> Tenant:
+    return Tenant(job, uid, replace(given("on", swaps=swaps), chain=name), {UUID: 100 * GB})
 
 
 @pytest.mark.parametrize(
-    ("uid", "name", "code"),
+    ("uid", "name", "swaps", "code"),
     [
-        (1000, "c", lib.GL_MET_INTRODUCED),
-        (1000, "d", lib.GL_MET_NOBODY),
-        (1001, "c", lib.GL_MET_NOBODY),
+        (1000, "c", True, lib.GL_MET_INTRODUCED),
+        (1000, "c", False, lib.GL_MET_INTRODUCED),
+        (1000, "d", True, lib.GL_MET_NOBODY),
+        (1001, "c", True, lib.GL_MET_NOBODY),
     ],
 )
-def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, code: int) -> None:
+def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, swaps: bool, code: int) -> None:
+    """Memory of another job is lent where the two hold their GPU together, and else stays."""
     door = Door()
-    one, other = chained(8, 1000, "c"), chained(9, uid, name)
+    one, other = chained(8, 1000, "c"), chained(9, uid, name, swaps)
     for tenant in (one, other):
         door.leases.tenants.open(tenant)
     door.tenant_of[1000] = one
@@ -142,7 +144,13 @@ def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, code: int) -> 
     owner.outbox.clear()
     door.say(asker, meet(NAME))
     assert answer(asker.outbox[0])[0] == code
-    assert [answer(m)[0] for m in owner.outbox] == [lib.GL_MET_ASKED] * (not code)
+    asked = lib.GL_MET_ASKED if swaps else lib.GL_MET_ABROAD
+    assert [answer(m)[0] for m in owner.outbox] == [asked] * (not code)
+    assert other.clients[0].borrows == (swaps and not code)
+    keeper, client = cast(Named, one.clients[0]), other.clients[0]
+    keeper.keeper, client.borrows = True, False
+    door.say(asker, meet(KEEPER))
+    assert not client.borrows, "that is no memory"
 
 
 def test_without_descriptors_it_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
