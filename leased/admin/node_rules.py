@@ -26,6 +26,7 @@ MARK = re.compile(r" ?\[gpu-leased [0-9][^\[\]]*\]")
 WHOLE = re.compile(
     r"\[gpu-leased ([0-9]{1,9}) ([0-9]{1,11})((?: [a-z_]{1,32}=[!-Z\\^-~]{1,511})+)\]"
 )
+MODES = "space"  # a release before it has told of none
 WORDS = {"yes": True, "no": False}
 SHOWN = 40  # characters of a value that a message repeats
 
@@ -37,10 +38,11 @@ class Unreadable(ValueError):
 @dataclass(frozen=True)
 class NodeRules:
     """limits: what users may choose. defaults: options of jobs that do not say them; every key has
-    a value."""
+    a value. modes: of its GPUs (space); empty: not known."""
 
     limits: UserLimits
     defaults: Options
+    modes: frozenset[str] = frozenset()
 
 
 def without(comment: str) -> str:
@@ -56,8 +58,9 @@ def part(comment: str) -> str:
 def written(comment: str, rules: NodeRules, now: int) -> str:
     """The comment with these rules in place of those before."""
     theirs = without(comment)
+    modes = f" {MODES}={','.join(sorted(rules.modes))}" if rules.modes else ""
     said = " ".join(f"{key}={kind.write(_value(rules, key))}" for key, kind in KEYS.items())
-    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}]"
+    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}{modes}]"
 
 
 def read(comment: str, now: int) -> NodeRules | None:
@@ -85,7 +88,8 @@ def _rules(said: Mapping[str, str]) -> NodeRules:
         except (ValueError, KeyError, Refused):
             raise Unreadable(f"its {key} is {said[key]:.{SHOWN}}") from None
     defaults = values.pop("defaults")
-    return NodeRules(UserLimits(**values), defaults)
+    modes = frozenset(said.get(MODES, "").split(",")) & {options.TIME, options.MPS}
+    return NodeRules(UserLimits(**values), defaults, modes)
 
 
 @dataclass(frozen=True)

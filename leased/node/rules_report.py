@@ -72,7 +72,10 @@ class RulesReport:
 
     def _wanted(self) -> NodeRules | None:
         config = self.config()
-        return NodeRules(self.limits(), config.defaults) if config.tell_placer else None
+        if not config.tell_placer:
+            return None
+        modes = frozenset(device.space for device in (config.device, *config.devices.values()))
+        return NodeRules(self.limits(), config.defaults, modes)
 
     def _is_old(self) -> bool:
         """Whether the time that was written is no longer near. The clock may have been set."""

@@ -18,7 +18,7 @@ from leased.admin.node_rules import NodeRules, Unreadable
 from leased.base import words
 from leased.base.errors import Refused
 from leased.config import options
-from leased.config.options import Resolved
+from leased.config.options import Options, Resolved
 from leased.placer.model import Asked, Rules, View
 from leased.slurm.nodes_json import GpuNode
 
@@ -39,7 +39,19 @@ def asked(rules: NodeRules, text: str) -> Asked:
         rules.limits.check(given)
     except Refused as fault:
         return Asked(request_of(given), fault.sentence())
-    return Asked(request_of(given))
+    return Asked(request_of(given), lacks_mode(said, rules.modes))
+
+
+def lacks_mode(said: Options, modes: frozenset[str]) -> str:
+    """Why no GPU of a node with these modes is for a job with these options; "": one may be."""
+    part = said.sm is not None and said.sm < 1
+    wanted = said.space or (options.MPS if part else "")
+    if not wanted or not modes or wanted in modes:
+        return ""
+    if said.space == options.TIME:
+        return "space:time, but its GPUs are shared by MPS; leave space out"
+    what = f"sm:{said.sm:g}" if part else "space:mps"
+    return f"{what}, but none of its GPUs is shared by MPS; leave {what.partition(':')[0]} out"
 
 
 class Told(NamedTuple):

@@ -46,8 +46,8 @@ REST_S = 10.0  # but no longer: users decide how much there is to ask for
 
 
 def understand(text: str) -> Request | None:
-    """What a job with these options asks of a GPU; None: it has neither labels, a request
-    nor a class."""
+    """What a job with these options asks of a GPU; None: it has neither labels, a request, a class
+    nor a mode."""
     try:
         said = options.parse(text)
     except Refused:
@@ -59,8 +59,9 @@ def understand(text: str) -> Request | None:
         exclusion=said.exclusion or None,
         job_class=said.job_class or options.NONE,
     )
+    mode = said.space is not None or (said.sm is not None and said.sm < 1)
     placed = request.has_labels or request.share or request.job_class != options.NONE
-    return request if placed else None
+    return request if placed or mode else None
 
 
 class Placer:

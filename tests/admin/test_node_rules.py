@@ -32,7 +32,10 @@ DEFAULTS = st.sampled_from(
 COMMENTS: st.SearchStrategy[str] = st.text().filter(lambda text: "[gpu-leased " not in text)
 
 
-@given(st.builds(NodeRules, LIMITS, DEFAULTS), COMMENTS, st.integers(-DAY, DAY))
+MODES = st.sets(st.sampled_from(["time", "mps"])).map(frozenset)
+
+
+@given(st.builds(NodeRules, LIMITS, DEFAULTS, MODES), COMMENTS, st.integers(-DAY, DAY))
 def test_what_is_written_is_read(rules: NodeRules, comment: str, age: int) -> None:
     made = written(comment, rules, NOW)
     assert read(made, NOW + age) == rules

@@ -28,7 +28,8 @@ def understand(options: str) -> Request | None:
     labels = {field: said.get(key) for key, field in KEYS.items()}
     job_class = said.get("class", "none")
     request = Request(float(said.get("request", 0)), job_class=job_class, **labels)  # type: ignore[arg-type]
-    return request if request.has_labels or request.share or job_class != "none" else None
+    placed = request.has_labels or request.share or job_class != "none"
+    return request if placed or "space" in said or "sm" in said else None
 
 
 def job(number: int, options: str = "", **fields: Any) -> QueuedJob:

@@ -25,6 +25,42 @@ def node_rules(defaults: str = "", **limits: Any) -> NodeRules:
     )
 
 
+def moded(*modes: str) -> Rules:
+    """A node whose GPUs have these modes; of none is said."""
+    return partial(asked, replace(node_rules(), modes=frozenset(modes)))
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [("space:mps", "n2"), ("sm:30%", "n2"), ("space:time", "n1"), ("sm:30%,affinity:a", "n2")],
+)
+def test_a_job_goes_to_a_node_that_has_its_mode(options: str, where: str) -> None:
+    slurm = two_nodes(moded("time"), moded("mps"))
+    slurm.add(job(1, options))
+    slurm.go(2)
+    assert slurm.where("1") == (where, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "words"),
+    [
+        ("space:mps", "time", "space:mps, but none of its GPUs is shared by MPS; leave space out"),
+        ("sm:30%", "time", "sm:0.3, but none of its GPUs is shared by MPS; leave sm out"),
+        ("space:time", "mps", "space:time, but its GPUs are shared by MPS; leave space out"),
+    ],
+)
+def test_a_mode_that_no_node_has_is_said_with_the_remedy(
+    options: str, mode: str, words: str
+) -> None:
+    slurm = two_nodes(moded(mode), moded(mode))
+    slurm.add(job(1, options))
+    slurm.turn()
+    assert words in reason(slurm.jobs["1"])
+    slurm.rules["n2"] = moded()
+    slurm.go(2)
+    assert slurm.where("1") == ("n2", 0), "what it has is not known"
+
+
 def rules(defaults: str = "", **limits: Any) -> Rules:
     return partial(asked, node_rules(defaults, **limits))
 

@@ -330,6 +330,14 @@ def test_partitions_that_start_no_jobs_are_asked_for(commands: Commands) -> None
     assert Link({}).look()[0].closed == {"old", "x"}
 
 
+@pytest.mark.parametrize(
+    ("text", "placed"),
+    [("space:mps", True), ("sm:30%", True), ("sm:100%", False), ("tq:5", False)],
+)
+def test_a_job_with_a_mode_is_placed(text: str, placed: bool) -> None:
+    assert (understand(text) is not None) == placed
+
+
 def test_users_texts_are_one_argument() -> None:
     odd = "x; $(id) `id` \n starttime=now jobid=1 '\""
     made = command(Update("7_3", start=1_800_000_000, node="n1", comment=odd, admin_comment=odd))

@@ -55,6 +55,7 @@ def put_off(rules: Lua, option: str, **fields: str | int) -> tuple[int, str]:
     "option",
     [
         *("affinity:a", "anti-affinity:a", "exclusion:a", "tq:5,affinity:x.y-z_"),
+        *("space:mps", "space:time", "sm:30%", "tq:5,sm:0.5"),
         *("request:0.3", "request:30%,limit:50%", "lock:auto,exclusion:a,request:0"),
     ],
 )
@@ -66,7 +67,9 @@ def test_a_job_with_labels_or_a_request_is_put_off(rules: Lua, option: str) -> N
     assert understand(option) is not None
 
 
-@pytest.mark.parametrize("option", ["tq:5", "limit:0.5", "request:0", "request:0%", "memory:swap"])
+@pytest.mark.parametrize(
+    "option", ["tq:5", "sm:100%", "limit:0.5", "request:0", "request:0%", "memory:swap"]
+)
 def test_other_options_are_not(rules: Lua, option: str) -> None:
     assert put_off(rules, option) == (0, "")
     assert understand(option) is None
