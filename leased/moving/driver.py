@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from leased.base import children
+from leased.base.waiting import is_done_within
 from leased.moving.plan import Step
 from leased.wire.device_bytes import uuid_bytes
 
@@ -70,10 +71,16 @@ class Driver:
         await self._ask(request, STEP_S)
 
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        answer = asyncio.ensure_future(self._answer(request))
         try:
-            said = json.loads(await asyncio.wait_for(self._answer(request), patience_s))
-        except (asyncio.TimeoutError, OSError, ValueError):
-            raise Lost("the process that asks the driver has ended or hangs") from None
+            if not await is_done_within(answer, patience_s):
+                raise Lost(f"it has not done within {patience_s:g} s what it was asked")
+            said = json.loads(answer.result())
+        except (OSError, ValueError):
+            raise Lost("the process that asks the driver has ended") from None
+        finally:
+            answer.cancel()
+            await asyncio.wait({answer})
         if "fault" in said:
             raise DriverFault(str(said["fault"]))
         return dict(said)
