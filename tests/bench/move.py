@@ -17,7 +17,6 @@ import argparse
 import configparser
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 from leased.api.client import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
+from tests.moving.asker import kill_the_asker
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, tell
 
@@ -106,7 +106,7 @@ class Bench:
         answer = ask(self._tenant, {"op": "move", "job_id": 1, "gpu": str(target)})
         while answer["state"] == "moving":
             if fails == "killed" and (self._leased.prefix / "state" / "moving").exists():
-                self._kill_the_asker()
+                kill_the_asker(self._leased)
                 fails = "was killed"
             time.sleep(0.005)
             answer = ask(self._tenant, {"op": "moved", "job_id": 1})
@@ -123,13 +123,6 @@ class Bench:
             self.failed_back += 1
         else:
             self.dead.append((seen["gap"], answer["driver_s"]))
-
-    def _kill_the_asker(self) -> None:
-        assert self._leased.daemon
-        pid = self._leased.daemon.process.pid
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            if b"driver_child" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
 
     def end(self) -> None:
         for job in (self.job, self.beside):

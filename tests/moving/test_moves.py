@@ -15,6 +15,7 @@ from leased.cli import ctl
 from leased.cli.exit_status import ExitStatus
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
+from tests.moving.asker import kill_the_asker
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
@@ -181,6 +182,22 @@ def test_a_daemon_that_dies_in_the_middle_leaves_the_job_to_the_next_one(
     leased.start()
     assert works(job) == "00 00"
     wait_until("the mark to be removed", lambda: not mark.exists())
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01 01"
+    output(job)
+
+
+def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
+    tenant: Start, leased: Leased
+) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    asked(leased, op="move", job_id=1, gpu="1")
+    wait_until("the driver's part to begin", (leased.prefix / "state" / "moving").exists)
+    kill_the_asker(leased)
+    wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
+    assert "has ended" in asked(leased, op="moved", job_id=1)["why"]
+    assert works(job) == "00 00"
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01 01"
     output(job)
