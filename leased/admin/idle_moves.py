@@ -28,11 +28,14 @@ class IdleMoves:
     async def beat(self) -> None:
         """Look once, and begin a move if one is worth it."""
         leases = self.moves.leases
+        if not self.moves.config().move_idle:
+            self.since.clear()
+            return
         now = leases.clock()
         self.tried = {job: at for job, at in self.tried.items() if job in leases.tenants}
         self.tried |= {job: now for job in leases.tenants if self.moves.mover.is_moving(job)}
         seen = list(self._seen(now))
-        if not self.moves.config().move_idle or self.moves.mover.busy:
+        if self.moves.mover.busy:
             return
         chosen = choose(seen, {job: now - at for job, at in self.tried.items()})
         if chosen is None:
