@@ -278,7 +278,7 @@ class Mover:
                     driver = await replaced.enter_async_context(self._driver())
                     await self._look_again(driver, plan, step.pid, crosses=step.crosses)
                 except DriverFault as fault:
-                    if process_id(step.pid) is None:
+                    if not _runs(step.pid):
                         plan.ended(step.pid)
                         continue
                     plan.failed(step, str(fault))
@@ -330,6 +330,11 @@ class Mover:
             log.error("not all could be brought back%s", _lost(plan))
             return
         self._mark.remove()
+
+
+def _runs(pid: int) -> bool:
+    process = process_id(pid)
+    return process is not None and alive(process)
 
 
 def _lost(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -201,6 +202,22 @@ def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01 01"
     output(job)
+
+
+def test_a_job_that_is_killed_in_the_middle_leaves_nothing(tenant: Start, leased: Leased) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    beside = tenant(2, "tq:1,memory:swap", "-c", PROGRAM, "16")
+    assert line(beside) == "ready"
+    asked(leased, op="move", job_id=1, gpu="1")
+    mark = leased.prefix / "state" / "moving"
+    wait_until("the driver's part to begin", mark.exists)
+    os.killpg(job.pid, signal.SIGKILL)
+    wait_until("the mark to be removed", lambda: not mark.exists())
+    assert "does not bring back" not in leased.log.read_text()
+    assert move(leased, 2, 1) == ExitStatus.DONE
+    assert works(beside) == "01"
+    output(beside)
 
 
 def test_a_daemon_that_is_stopped_ends_the_move_first(tenant: Start, leased: Leased) -> None:
