@@ -37,7 +37,9 @@ def handle(number, _):
     say("handles"); sys.exit(7)
 if sys.argv[1] == "waits":
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    say(os.getpid()); say(f"waits {signal.sigwait([signal.SIGTERM]) == signal.SIGTERM}"); sys.exit(3)
+    say(os.getpid())
+    say(f"waits {signal.sigwait([signal.SIGTERM]) == signal.SIGTERM}")
+    sys.exit(3)
 signal.signal(signal.SIGTERM, handle if sys.argv[1] == "handles" else signal.SIG_IGN)
 say(os.getpid())
 sys.stdin.readline()
