@@ -112,6 +112,25 @@ class PassedOver:
     epoch: int
 
 
+@dataclass(frozen=True)
+class Answer:
+    """To whom orders the tenant's leases: what has come of an order. See leased/core/orders.py."""
+
+    tenant: int
+    answer: str
+
+
 Action = Union[
-    Grant, Restore, Evict, Leave, Preload, Expect, Contend, Revoke, Overrun, Forfeit, PassedOver
+    Grant,
+    Restore,
+    Evict,
+    Leave,
+    Preload,
+    Expect,
+    Contend,
+    Revoke,
+    Overrun,
+    Forfeit,
+    PassedOver,
+    Answer,
 ]

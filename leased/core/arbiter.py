@@ -20,6 +20,8 @@ holder runs (core/policy.py). These rules hold under every policy:
 - A waiter that has handled a signal gets a short turn soon (core/short_turns.py).
 - A tenant that cannot act (stopped, suspended) delays no other: its devices go to others at
   once, and its memory counts as being there until it has left.
+- A tenant whose leases others order (core/orders.py) has its devices when it is told to hold them,
+  and until it is told to let go; in between others have them.
 - A holder that does not release within drain_ns has overrun: the excess is taken off its next
   quanta. After drain_ns more its devices go to others, beside whatever it still runs. Those of
   its processes that have released wait for their next turn like any tenant: the work of the
@@ -34,6 +36,7 @@ from typing import Any, get_args
 from leased.core import work
 from leased.core.actions import (
     Action,
+    Answer,
     Contend,
     Evict,
     Expect,
@@ -77,6 +80,7 @@ from leased.core.tenant_events import (
     Frozen,
     MemoryChanged,
     Opened,
+    Ordered,
     Parked,
     PolicyRestored,
     Released,
@@ -96,10 +100,10 @@ from leased.usage.usage import Usage
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
-    "Action", "Adopted", "Arbiter", "CameBack", "Channels", "Closed", "Contend", "Device",
+    "Action", "Adopted", "Answer", "Arbiter", "CameBack", "Channels", "Closed", "Contend", "Device",
     "DrainLimitSet", "DrainSet",
     "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
-    "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
+    "Opened", "Ordered", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
     "RoomChanged", "Signalled", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed",
     "Tick", "Unparked", "Usage",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from leased.core import classes
+from leased.core import classes, orders
 from leased.core.actions import Contend, Expect
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
@@ -84,9 +84,14 @@ class Contention:
         may_cost_less = lease.cost_ns and (other or waiter.mask & moved)
         if may_cost_less and self.rules.costs_less(waiter, lease.cost_ns / 2):
             self._contend_anew(holder, waiter, lease.until)
-        elif other and (lease.until == FOREVER or classes.at_once(holder, waiter)):
+        elif other and (lease.until == FOREVER or self._at_once(holder, waiter)):
             lease.waiter = waiter.id  # else it fills a gap, and has all of it
             self._plan_end(holder, lease)
+
+    @staticmethod
+    def _at_once(holder: Tenant, waiter: Tenant) -> bool:
+        """The holder goes whatever is left of its time."""
+        return waiter.ordered == orders.HOLD or classes.at_once(holder, waiter)
 
     def hurry(self, waiter: Tenant) -> None:
         """This waiter hurries now, so the holders in its way go at once. (It may be the one for
@@ -153,7 +158,7 @@ class Contention:
         """It may be at once."""
         self.quanta.plan_end(holder, lease)
         if lease.due is not None and lease.due <= self.rules.now:
-            self.stages.revoke(holder)
+            self.stages.end_quantum(holder)
 
     def end_contention(self, holder: Tenant) -> None:
         """No waiter needs its devices any more. The debt that its quantum was to pay stays."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from leased.core import orders
+from leased.core.actions import Answer
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
@@ -46,6 +48,9 @@ class Deciding:
         """The grace period after a restart is over, and leases are granted from now on."""
         self.rules.grace_until = 0
         self.effects.changed |= self.rules.all_mask
+        for tenant in self.rules.tenants.values():
+            if tenant.ordered == orders.STOP and tenant.lease is None:
+                self.leasing.keep(tenant)  # none of its processes has come back with a lease
 
     def decide(self) -> None:
         """Separate holders, tell them who waits, and grant, on every device that has changed."""
@@ -75,10 +80,20 @@ class Deciding:
             moved, effects.moved = effects.moved & reached, effects.moved & ~reached
             self.leasing.contention.tell(reached if moved else changed, moved)
             waits = rules.in_line and not rules.grace_until
+            if waits and rules.lined:
+                self._look_whose_turn()
             found = self.turns.next(reached) if waits else None
             if found is not None:
                 self.leasing.grant(*found)
                 effects.changed |= changed
+
+    def _look_whose_turn(self) -> None:
+        """Of those that were ordered into the line, whose turn has come."""
+        for tenant in list(self.rules.lined.values()):
+            if self.turns.has_come(tenant):
+                tenant.ordered = orders.READY
+                self.effects.do(Answer(tenant.id, orders.READY))
+                self.waiters.sort(tenant)
 
     def _join(self) -> bool:
         """Whether a waiter has joined others of its chain. Chains that do not fit part before."""

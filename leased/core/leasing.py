@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leased.core.actions import Grant
+from leased.core import orders
+from leased.core.actions import Answer, Grant
 from leased.core.chains import Chains, fit, takes_part
 from leased.core.contention import Contention
 from leased.core.effects import Effects
@@ -29,7 +30,7 @@ class Leasing:
         self.quanta = Quanta(rules)
         self.short_turns = waiters.short_turns
         self.chains = Chains(rules)
-        self.stages = Stages(rules, effects, self.quanta, self.short_turns, self.end)
+        self.stages = Stages(rules, effects, self.quanta, self.short_turns, self.finish)
         self.contention = Contention(rules, effects, self.quanta, self.stages)
         self.epoch = self.first_epoch = first_epoch
 
@@ -52,19 +53,21 @@ class Leasing:
         if short or kept:
             self.short_turns.granted(lease, short, kept)
         awaits_room = bool(rules.where.swapping) and self.memory.awaits_room(tenant)
-        if tenant.swaps or awaits_room:
-            lease.restoring = True
-            for uuid in tenant.gang:
-                rules.devices[uuid].restoring.add(tenant.id)
+        untold = awaits_room or tenant.ordered != ""
+        if tenant.swaps or untold:
+            self._restores(tenant, lease)
         elif handed:
             self.quanta.count_handoffs(lease)
         self.epoch += 1
         quantum = rules.quantum(tenant)
         grant = Grant(tenant.id, lease.epoch, shared, quantum, prefetch)
-        if awaits_room:
+        if untold:
             lease.untold, rules.untold[tenant.id] = grant, tenant
         else:
             self.effects.grant(grant)
+        if tenant.ordered:
+            self.waiters.line_up_again(tenant)
+            self.effects.do(Answer(tenant.id, orders.HELD))
         if until != FOREVER:
             self.contention.contend(tenant, None, until)
             return
@@ -72,6 +75,12 @@ class Leasing:
             self.contention.limit(tenant)
         if not lease.restoring:
             self.short_turns.goes_on(lease, tenant.mask, rules.now)
+
+    def _restores(self, tenant: Tenant, lease: Lease) -> None:
+        """The holder's memory is on the way, or waits for room."""
+        lease.restoring = True
+        for device in tenant.devices:
+            device.restoring.add(tenant.id)
 
     def begin(self, tenant: Tenant, lease: Lease) -> None:
         """All that the holder needs is there, and its quantum begins."""
@@ -85,16 +94,18 @@ class Leasing:
         self.effects.changed |= tenant.mask
 
     def look_at_untold(self) -> bool:
-        """Tell holders of their leases for which the room is there by now. A lease that is revoked
-        before ends without a word. Returns whether there was any of either."""
+        """Tell holders of their leases for which the room is there by now, and the order to run
+        where they need one. A lease that is revoked before ends without a word. Returns whether
+        there was any of either."""
         found = False
         for tenant in list(self.rules.untold.values()):
             lease = tenant.lease
             assert lease is not None
             if lease.revoked:
-                self.end(tenant)
-                self.waiters.begin(tenant)
-            elif self.memory.awaits_room(tenant):
+                self.finish(tenant)
+                if tenant.lease is None:
+                    self.waiters.begin(tenant)
+            elif tenant.ordered not in ("", orders.RUN) or self.memory.awaits_room(tenant):
                 continue
             else:
                 self._tell(tenant, lease)
@@ -109,7 +120,12 @@ class Leasing:
         self.effects.grant(replace(lease.untold, epoch=lease.epoch))
         lease.untold = None
         del self.rules.untold[tenant.id]
-        self.begin(tenant, lease)
+        if tenant.swaps:
+            lease.granted_at = lease.moved_at = self.rules.now
+            self._restores(tenant, lease)
+            self.quanta.plan_again(tenant, lease)
+        else:
+            self.begin(tenant, lease)
 
     def _handed(self, tenant: Tenant, shared: bool) -> dict[int, list[str]]:
         """Count the handoffs to the tenant that is granted. Returns the devices by the time since
@@ -149,6 +165,30 @@ class Leasing:
         if rules.charges.on:
             rules.charges.begin(tenant, True, now)
         return tenant.lease
+
+    def finish(self, tenant: Tenant) -> None:
+        """The tenant's lease is over. One that was ordered to keep its devices keeps them."""
+        self.end(tenant)
+        if tenant.ordered in orders.KEEPS:
+            self.keep(tenant)
+
+    def keep(self, tenant: Tenant) -> None:
+        """Hold the devices for a tenant that is not to use them now, unless others have claimed
+        them after a restart; and say what has come of its order."""
+        if next(self.rules.in_the_way(tenant), None) is None:
+            self._hold_untold(tenant)
+        if tenant.ordered == orders.RUN:
+            tenant.ordered = orders.STOP  # it takes another order to run again
+            self.effects.do(Answer(tenant.id, orders.ENDS))
+        elif tenant.ordered == orders.STOP:
+            self.effects.do(Answer(tenant.id, orders.STOPPED))
+
+    def _hold_untold(self, tenant: Tenant) -> None:
+        rules, lease = self.rules, self.hold(tenant, self.epoch)
+        self.epoch += 1
+        nothing = dict.fromkeys(tenant.gang, 0)
+        lease.untold = Grant(tenant.id, lease.epoch, False, rules.quantum(tenant), nothing)
+        rules.untold[tenant.id] = tenant
 
     def end(self, tenant: Tenant) -> None:
         """End the tenant's lease, so that others may have its devices."""
@@ -213,7 +253,7 @@ class Leasing:
             if lease.kept:
                 charged = self.rules.policies.of(tenant).charges
                 self.short_turns.released(tenant, charged, self.rules.now)
-            self.end(tenant)
+            self.finish(tenant)
 
     def adopt(self, tenant: Tenant, epoch: int) -> None:
         """Let a process keep the lease that it had before a restart; after the grace period, only
@@ -239,6 +279,8 @@ class Leasing:
             loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
             if loser.lease and not loser.lease.revoked:
                 self.stages.revoke(loser)
+        if tenant.ordered and tenant.lease and not tenant.lease.revoked:
+            self.stages.revoke(tenant)  # whoever ordered it to run is no more
 
     def take_wider(self, tenant: Tenant) -> None:
         """Give a tenant without a lease the wider gang that it is to have, if any."""

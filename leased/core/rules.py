@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from leased.core import classes
+from leased.core import classes, orders
 from leased.core.charges import Charges
 from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
@@ -62,6 +62,7 @@ class Rules:
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.free: dict[int, Tenant] = {}  # in the line, but held up by nobody
         self.in_line = 0  # how many are in the line
+        self.lined: dict[int, Tenant] = {}  # of those the ones that were ordered to be there
         self.untold: dict[int, Tenant] = {}  # with a lease that they have not been told of
         # By tenant, the devices of those in the line that heed locks and have several, as bits.
         self.gangs_in_line: dict[int, int] = {}
@@ -204,7 +205,10 @@ class Rules:
             if device.lock is not None:
                 lock = device.lock
                 break
-        return "auto" if tenant.swaps and lock == "off" else lock
+        if tenant.swaps and lock == "off":
+            lock = "auto"
+        # Beside others the parts of a job on several nodes would run at different times.
+        return "on" if tenant.ordered and lock == "auto" else lock
 
     def can_share(self, tenant: Tenant) -> bool:
         return tenant.heeds != ALONE
@@ -248,6 +252,7 @@ class Rules:
         suspended = tenant.parked is not None and tenant.parked.suspended
         away = tenant.frozen or suspended or tenant.departs
         waits = tenant.barred_until is not None or tenant.id in self.shares.waiting
+        waits = waits or tenant.ordered in orders.OUT_OF_LINE
         drained = tenant.mask & self.drained_mask != 0
         has_any = tenant.id in self.where.of
         return away or waits or drained or (has_any and self.crowded_out(tenant))
@@ -269,6 +274,8 @@ class Rules:
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
         """How long it may hold its gang while somebody waits whose handoff takes so long. The
         handoff to itself must have been worth it too. What both have had must be charged."""
+        if waiter is not None and waiter.ordered == orders.HOLD:
+            return 0
         if waiter is not None and (tenant.online or tenant.offline):
             of_class = classes.quantum(tenant, waiter)
             if of_class is not None:

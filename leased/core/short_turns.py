@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leased.core import orders
 from leased.core.deadlines import Deadlines
 from leased.core.rules import SHORT_NS, Rules
 from leased.core.state import FOREVER, Kept, Lease, Tenant
@@ -113,12 +114,14 @@ class ShortTurns:
     # -- who is interrupted for it -----------------------------------------------------------
 
     def interrupt(self, holder: Tenant) -> None:
-        """The holder is revoked: if that is for a waiter that hurries, what is left of its quantum
-        is kept."""
+        """The holder is revoked: if that is for a waiter that hurries, or one that is to hold what
+        was lent, the place of the holder and what is left of its quantum are kept."""
         lease, rules = holder.lease, self.rules
         assert lease is not None
         waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
-        if waiter is None or not waiter.hurries or lease.short or lease.until != FOREVER:
+        if waiter is None or lease.short or lease.until != FOREVER:
+            return
+        if not waiter.hurries and waiter.ordered != orders.HOLD:
             return
         ran_ns = lease.ran_ns if lease.restoring else rules.now - lease.since
         if ran_ns >= rules.quantum(holder):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leased.core.actions import Forfeit, Overrun, PassedOver, Revoke
+from leased.core import orders
+from leased.core.actions import Answer, Forfeit, Overrun, PassedOver, Revoke
 from leased.core.chains import are_together
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
@@ -46,11 +47,26 @@ class Stages:
         if lease.untold is None:
             self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
 
+    def end_quantum(self, tenant: Tenant) -> None:
+        """The holder's time is over. It goes on where others are to end it, or where the one that
+        it is in the way of is not to have the devices yet."""
+        lease = tenant.lease
+        assert lease is not None
+        waiter = self.rules.lined.get(lease.waiter) if lease.waiter is not None else None
+        if waiter is not None:
+            self.effects.changed |= tenant.mask  # the waiter's turn may have come
+        if tenant.ordered:
+            self.effects.do(Answer(tenant.id, orders.ENDS))
+        elif waiter is None or lease.until <= self.rules.now:
+            self.revoke(tenant)
+
     def pass_over(self, holder: Tenant) -> None:
         """It cannot give back what others wait for: they have it, and it hears of it later.
         It has forfeited nothing: no work of it is under way."""
         lease = holder.lease
         assert lease is not None
+        if holder.ordered and lease.untold is not None:
+            return  # it has nothing to give back, and keeps its devices as it was ordered to
         if not lease.revoked:
             self.revoke(holder)
         self.end(holder)
@@ -64,7 +80,7 @@ class Stages:
         lease = tenant.lease
         assert lease is not None
         if not lease.revoked:
-            self.revoke(tenant)
+            self.end_quantum(tenant)
         elif tenant.parked and not self._is_awaited(tenant):
             self.quanta.set_due(tenant, lease, self.rules.now + self.rules.drain_ns)
         elif lease.overrun_at is None:
@@ -87,12 +103,14 @@ class Stages:
     # -- side by side --------------------------------------------------------------
 
     def separate(self, device: Device) -> None:
-        """Holders that may no longer run side by side: an online one stays, else the first; the
-        others go."""
+        """Holders that may no longer run side by side: one that was ordered to be there stays, else
+        an online one, else the first; the others go."""
         held = [t for t in device.holders.values() if t.heeds and t.lease and not t.lease.revoked]
         if not device.clock.alone or len(held) < 2:  # or nobody has it alone
             return
-        there = sorted(held, key=lambda t: (not t.online, t.lease.epoch if t.lease else 0))
+        there = sorted(
+            held, key=lambda t: (not t.ordered, not t.online, t.lease.epoch if t.lease else 0)
+        )
         stays = there[0]
         all_share = self.rules.can_share(stays)
         for tenant in there[1:]:

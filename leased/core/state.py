@@ -111,6 +111,7 @@ class Tenant:
     job: str = ""  # as squeue shows it
     online: bool = False  # of that class, see classes.py
     offline: bool = False
+    ordered: str = ""  # what others have ordered, see orders.py; "": it takes leases by itself
     chain: str = ""  # what it is a part of, see chains.py; "": of none
     lingers: bool = False  # its memory counts as held, for others of its chain
     devices: tuple[Device, ...] = ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leased.core import classes
+from leased.core import classes, orders
+from leased.core.actions import Answer
 from leased.core.departures import Departures
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
@@ -21,6 +22,7 @@ from leased.core.tenant_events import (
     LeftUncopied,
     MemoryChanged,
     Opened,
+    Ordered,
     Parked,
     PolicyRestored,
     Released,
@@ -117,6 +119,58 @@ class TenantChanges:
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
+    def order(self, tenant: Tenant, event: Ordered) -> None:
+        """Others order its leases."""
+        tenant.ordered = event.order
+        if event.order in (orders.LINE, orders.HOLD) and tenant.lease is None:
+            self._line_up(tenant)
+        elif event.order in (orders.HOLD, orders.RUN):
+            self._keeps(tenant)
+        elif event.order == orders.STOP:
+            self._stop(tenant)
+        elif event.order in (orders.BACK, orders.REST):
+            self._let_go(tenant, event.order)
+
+    def _line_up(self, tenant: Tenant) -> None:
+        if not tenant.waiting:
+            self.waiters.begin(tenant)
+        elif tenant.place is not None and tenant.ordered == orders.HOLD:
+            self.waiters.hurry(tenant)
+        else:
+            self.waiters.sort(tenant)
+
+    def _answer(self, tenant: Tenant, answer: str) -> None:
+        self.effects.do(Answer(tenant.id, answer))
+
+    def _keeps(self, tenant: Tenant) -> None:
+        """It is to have its devices already."""
+        if tenant.lease is None:
+            self._answer(tenant, orders.ENDS)
+        elif tenant.ordered == orders.HOLD:
+            self._answer(tenant, orders.HELD)
+
+    def _stop(self, tenant: Tenant) -> None:
+        lease = tenant.lease
+        if lease is None:
+            if not self.rules.grace_until:  # else a process may still come back with it
+                self._answer(tenant, orders.STOPPED)
+        elif lease.untold is not None:
+            self._answer(tenant, orders.STOPPED)
+        elif not lease.revoked:
+            self.stages.revoke(tenant)
+
+    def _let_go(self, tenant: Tenant, order: str) -> None:
+        lease = tenant.lease
+        tenant.ordered = orders.READY if order == orders.BACK else orders.REST
+        if lease is not None and lease.untold is not None:
+            self.leasing.end(tenant)
+        elif lease is not None and not lease.revoked:
+            self.stages.revoke(tenant)
+        if order == orders.BACK:
+            self._line_up(tenant)
+        else:
+            self.waiters.end(tenant)
+
     def signal(self, tenant: Tenant, _: Signalled) -> None:
         self.waiters.short_turns.ask(tenant, self.rules.now)
 
@@ -200,6 +254,7 @@ OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {
     StraySeen: TenantChanges.count_stray,
     PolicyRestored: TenantChanges.remember,
     Adopted: TenantChanges.adopt,
+    Ordered: TenantChanges.order,
 }
 
 
@@ -212,5 +267,6 @@ def tenant_of(event: Opened) -> Tenant:
         offline=event.job_class == classes.OFFLINE,
         limit=event.limit,
         job=event.job,
+        ordered=orders.REST if event.ordered else "",
         chain=event.chain,
     )

@@ -17,6 +17,7 @@ class Opened:
     request, limit: the parts of its devices' time that it is to have at least and may have at most.
     job: as squeue shows it, for whoever reads a record; it decides nothing.
     job_class: online, offline or none; see leased/core/classes.py.
+    ordered: others order when it has a lease; see leased/core/orders.py.
     chain: what it is a part of, see leased/core/chains.py; "": of none.
     """
 
@@ -29,6 +30,7 @@ class Opened:
     limit: float = 1.0
     job: str = ""
     job_class: str = "none"
+    ordered: bool = False
     chain: str = ""
 
 
@@ -185,6 +187,14 @@ class StraySeen:
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """What is to become of a tenant whose leases others order; see leased/core/orders.py."""
+
+    tenant: int
+    order: str
+
+
+@dataclass(frozen=True)
 class Adopted:
     """After a restart: a process of the tenant says that it holds this lease."""
 
@@ -212,4 +222,5 @@ OfTenant = Union[
     PolicyRestored,
     StraySeen,
     Adopted,
+    Ordered,
 ]

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leased.core import orders
 from leased.core.rules import BACKFILL_NS, Rules
-from leased.core.state import ALONE, FOREVER, SHARE, Tenant
+from leased.core.state import ALONE, FOREVER, FREE, SHARE, Tenant
 from leased.memory.share import Place
 
 Front = tuple[Tenant, int]  # a waiter at the front, and when the gap before its turn ends
@@ -42,6 +43,20 @@ class Turns:
                 return first, FOREVER
         return found
 
+    def has_come(self, waiter: Tenant) -> bool:
+        """Nobody is before the waiter, and whoever holds its devices has had its time."""
+        if waiter.heeds == FREE:
+            return True
+        if any(device.line[0][1] is not waiter for device in waiter.devices):
+            return False
+        return all(self._is_over(holder, waiter) for holder in self.rules.in_the_way(waiter))
+
+    def _is_over(self, holder: Tenant, waiter: Tenant) -> bool:
+        lease = holder.lease
+        assert lease is not None
+        due = lease.due is not None and lease.due <= self.rules.now
+        return lease.revoked or (due and lease.waiter == waiter.id)
+
     def _waiters(self, mask: int) -> list[tuple[Place, Tenant]]:
         """Those in the line for one of these devices, in their order."""
         devices = self.rules.on(mask)
@@ -62,7 +77,7 @@ class Turns:
         for place, waiter in self._waiters(mask) if mask else ():
             heeds, wanted = waiter.heeds, waiter.mask
             behind = wanted & (passed if heeds == ALONE else passed_alone)
-            if not wanted & (taken[heeds] | shut):
+            if not wanted & (taken[heeds] | shut) and waiter.ordered != orders.LINE:
                 if wanted & ~mask:  # what is before it there has not been looked at
                     return self._walk(mask | wanted)
                 until = self._gap(waiter, fronts) if behind else FOREVER

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from leased.core import classes
+from leased.core import classes, orders
+from leased.core.actions import Answer
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.memory import Memory
@@ -55,6 +56,8 @@ class Waiters:
     def sort(self, tenant: Tenant) -> None:
         """Put a waiter into the line if it can run now, or take it out if it cannot. A waiter
         that could not run before comes last."""
+        if tenant.ordered == orders.READY:
+            self._look_if_ready(tenant)
         lines_up = tenant.waiting and not self.rules.withheld(tenant)
         if lines_up == (tenant.place is not None):
             return
@@ -64,6 +67,22 @@ class Waiters:
             self.line_up(tenant)
         else:
             self.leave_line(tenant)
+
+    def line_up_again(self, holder: Tenant) -> None:
+        """Others that were ready for a device of this holder are in the line again, at their old
+        places: what it has is no loan, so its quantum has to end for them."""
+        for tenant in self.rules.tenants.values():
+            if tenant.ordered == orders.READY and tenant.mask & holder.mask:
+                tenant.ordered = orders.LINE
+                self.line_up(tenant)
+
+    def _look_if_ready(self, tenant: Tenant) -> None:
+        """Its turn has come, but it may be unable to run by now."""
+        tenant.ordered = orders.LINE
+        if self.rules.withheld(tenant):
+            self.effects.do(Answer(tenant.id, orders.UNREADY))
+        else:
+            tenant.ordered = orders.READY
 
     def let_in(self, before: Tenant) -> None:
         """Let waiters into the line that share devices with this tenant and for which room has
@@ -157,6 +176,8 @@ class Waiters:
         usual = (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
         if tenant.hurries or tenant.kept:
             usual = self.short_turns.place(tenant, usual)
+        if tenant.ordered == orders.HOLD:
+            return 2 * classes.FIRST + usual
         return classes.place(usual) if tenant.online else usual
 
     # -- the line ---------------------------------------------------------------------
@@ -191,6 +212,8 @@ class Waiters:
     def _enter(self, tenant: Tenant, place: Place) -> None:
         tenant.place = place
         self.rules.in_line += 1
+        if tenant.ordered == orders.LINE:
+            self.rules.lined[tenant.id] = tenant
         if tenant.heeds == FREE:
             self.rules.free[tenant.id] = tenant
             return
@@ -202,6 +225,8 @@ class Waiters:
     def _leave(self, tenant: Tenant) -> None:
         place, tenant.place, tenant.late = tenant.place, None, None
         self.rules.in_line -= 1
+        if tenant.ordered:
+            self.rules.lined.pop(tenant.id, None)
         if tenant.heeds == FREE:
             del self.rules.free[tenant.id]
             return

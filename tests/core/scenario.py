@@ -14,7 +14,8 @@ class Job:
     It computes for `busy`, then needs the GPU again after `pause`. drain: until what it has
     submitted is finished; delay: of every message, either way; speed: GiB/s of its memory. request,
     limit: parts of its devices' time; it has them unless the arbiter refuses that. job_class:
-    online, offline or none. chain: what it is a part of; "": of none.
+    online, offline or none. chain: what it is a part of; "": of none. ordered: others order its
+    leases, see ordering.py.
     """
 
     gang: tuple[int, ...]
@@ -32,6 +33,7 @@ class Job:
     request: float = 0.0
     limit: float = 1.0
     job_class: str = "none"
+    ordered: bool = False
     chain: str = ""
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
 from leased.sim.lease import OPEN
 from leased.sim.timeline import Timeline
-from tests.core import departing, lying, measuring
+from tests.core import departing, lying, measuring, ordering
 from tests.core.client import MS, Client, Memory
 from tests.core.judge import Judge
 from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, SIGNAL, WORK, Job, Poke, Scenario
@@ -67,6 +67,7 @@ class World:
         self.a = Arbiter({f"d{n}": CAPACITY for n in self.room}, policy.make)
         began(self.a)
         self.entries: dict[int, Entry] = {}
+        self.conductors: dict[int, ordering.Conductor] = {}
         self.measured_at: dict[str, int] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
         self._queue: deque[core.Event] = deque()
@@ -186,16 +187,16 @@ class World:
             entry.evictions.clear()
             entry.leaves = False
             entry.idle_ns = action.idle_ns
-            if not entry.wants:
+            if not entry.wants and not client.job.ordered:
                 self._queue.append(core.Released(action.tenant, action.epoch))
                 return
-            entry.wants, entry.held = False, action.epoch
-            self.give(entry, action.epoch)
+            if entry.wants:
+                entry.wants, entry.held = False, action.epoch
+                self.give(entry, action.epoch)
         elif isinstance(action, core.Revoke):
-            if entry.held:
-                self.tell(client, lambda: client.revoked(action.epoch))
-            else:
-                self._queue.append(core.Released(action.tenant, action.epoch))
+            self.revoke(entry, action)
+        elif isinstance(action, core.Answer):
+            self.conductors[action.tenant].answered(action.answer)
         elif isinstance(action, core.PassedOver):
             entry.passed, entry.held = entry.held, 0
             if entry.wants:
@@ -206,6 +207,13 @@ class World:
                 self.tell(client, lambda: client.contended(action.epoch, action.idle_ns))
         else:
             self.order_memory(entry, action)
+
+    def revoke(self, entry: Entry, action: core.Revoke) -> None:
+        client = entry.client
+        if entry.held:
+            self.tell(client, lambda: client.revoked(action.epoch))
+        else:
+            self._queue.append(core.Released(action.tenant, action.epoch))
 
     def order_memory(self, entry: Entry, action: core.Action) -> None:
         """What it is told to do with its memory."""
@@ -290,6 +298,8 @@ class World:
         elif not lease.revoked and lease.untold is None:
             entry.wants, entry.held = False, lease.epoch
             self.give(entry, lease.epoch)
+        if entry.wants and client.tenant in self.conductors:
+            self.conductors[client.tenant].wants()
 
     def hear_released(self, client: Client, epoch: int, wants: bool) -> None:
         entry = self.entry(client)
@@ -323,6 +333,8 @@ class World:
         job = self.scenario.jobs[n]
         self.do(self.opened(n, job.gang, job))
         self.entries[n] = Entry(Client(self, n, job))
+        if job.ordered:
+            self.conductors[n] = ordering.Conductor(self, n)
         self.entries[n].client.start()
 
     def opened(self, n: int, gang: tuple[int, ...], job: Job) -> core.Opened:
@@ -333,6 +345,7 @@ class World:
             request=job.request,
             limit=job.limit,
             job_class=job.job_class,
+            ordered=job.ordered,
             chain=job.chain,
         )
         if self.a.refusal(event) is None and self.a.lacks_share(event) is None:
@@ -344,6 +357,7 @@ class World:
         entry = self.entries[tenant]
         entry.client.end_process()
         del self.entries[tenant]
+        self.conductors.pop(tenant, None)
         self.do(core.Closed(tenant))
 
     def die(self, tenant: int) -> None:
@@ -482,6 +496,8 @@ class World:
             client = entry.client
             self.do(self.opened(tenant, client.gang, client.job))
             self.entries[tenant] = Entry(client, heard=False)
+            if tenant in self.conductors:
+                self.conductors[tenant].restarted()
             if client.alive:
                 self.tell(client, client.resync)
                 if client.frozen:
