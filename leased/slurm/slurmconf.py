@@ -131,8 +131,10 @@ class SlurmConf:
     def _add_nodes(self, found: Fields) -> None:
         names = expand(found["nodename"])
         hosts = expand(found.get("nodehostname", "")) or names
+        addresses = expand(found.get("nodeaddr", "")) or hosts
         for n, name in enumerate(names):
-            self.nodes[name] = found | {"nodehostname": hosts[n % len(hosts)]}
+            host, address = hosts[n % len(hosts)], addresses[n % len(addresses)]
+            self.nodes[name] = found | {"nodehostname": host, "nodeaddr": address}
 
     def node_of(self, host: str) -> str | None:
         """The name that slurm.conf has for this host, the first of several; None: it has none."""
@@ -157,6 +159,20 @@ def find(env: Mapping[str, str], given: str = "") -> Path | None:
     if named:
         return Path(named)
     return next((Path(place) for place in PLACES if Path(place).is_file()), None)
+
+
+def name_of_this_node(given: str = "") -> str:
+    """What Slurm calls this node. given: the path of slurm.conf by our configuration. OSError: the
+    file cannot be read, or there is none."""
+    named = os.environ.get("SLURMD_NODENAME")
+    if named:
+        return named
+    path = find(os.environ, given)
+    if path is None:
+        raise OSError("there is no slurm.conf; set daemon.slurm_conf")
+    conf = SlurmConf(path)
+    conf.read(path)
+    return conf.name_here()
 
 
 def ask(*command: str, env: Mapping[str, str]) -> str:

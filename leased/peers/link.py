@@ -1,0 +1,157 @@
+"""One daemon's connection to another one, to which it sends orders and reports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+
+from leased.across.messages import Message
+from leased.peers import greeting, messages, sealed
+from leased.peers.greeting import Greeting, Stranger, Terms
+from leased.peers.munge import Munge
+
+log = logging.getLogger("gpu-leased")
+
+Address = tuple[str, int]  # host and port
+
+GREETING_S = 5.0  # for a connection and all that comes before the first message
+AGAIN_S, AGAIN_MOST_S = 0.1, 5.0  # between attempts to connect
+IDLE_S = 300.0  # a connection on which nothing was sent for so long is closed
+SILENT_MS = 5000  # one on which nothing is acknowledged for so long is broken
+BUFFER_MOST = 1 << 16  # bytes that wait for the network; what comes then replaces what waits
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """EOFError: there is no more. ValueError: it is too long."""
+    size = int.from_bytes(await reader.readexactly(sealed.LENGTH), "big")
+    if size > sealed.LONGEST:
+        raise ValueError(f"a frame of {size} bytes")
+    return await reader.readexactly(size)
+
+
+class Link:
+    """here, there: names of nodes. sent: something is to be said, or was a while ago. fault: why
+    nothing can be sent now; "": something can, or nobody has tried yet. address_of: where that
+    node's daemon listens; OSError: it is not known."""
+
+    def __init__(
+        self,
+        here: str,
+        there: str,
+        terms: Terms,
+        munge: Munge,
+        address_of: Callable[[str], Awaitable[Address]],
+    ):
+        self.here, self.there, self.terms, self.munge = here, there, terms, munge
+        self.address_of = address_of
+        self.fault = ""
+        # The last message of each kind about a job: it says all that those before it have said.
+        self.kept: dict[tuple[type, str], Message] = {}
+        self.writer: asyncio.StreamWriter | None = None
+        self.seal: sealed.Seal | None = None
+        self.sent = False
+        self.task: asyncio.Task[None] | None = None
+
+    def send(self, message: Message) -> None:
+        """Send it as soon as that is possible, unless a newer one comes until then."""
+        self.sent = True
+        writer, seal = self.writer, self.seal
+        full = writer is not None and writer.transport.get_write_buffer_size() > BUFFER_MOST
+        if writer is None or seal is None or full:
+            self.kept[type(message), message.job] = message
+        else:
+            writer.write(seal.seal(messages.to_bytes(message)))
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._serve())
+
+    def forget(self, job: str) -> None:
+        """The job is not here any more."""
+        for kind, about in list(self.kept):
+            if about == job:
+                del self.kept[kind, about]
+
+    async def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
+
+    async def _serve(self) -> None:
+        """Connect, and again, for as long as there is something to say."""
+        wait_s = AGAIN_S
+        while self.sent or self.kept:
+            try:
+                reader, writer = await asyncio.wait_for(self._connect(), GREETING_S)
+            except (asyncio.TimeoutError, OSError, EOFError, ValueError, Stranger) as fault:
+                self._failed(fault)
+                self.sent = False
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, AGAIN_MOST_S)
+                continue
+            wait_s, self.fault = AGAIN_S, ""
+            log.info("gpu-leased on %s can be reached", self.there)
+            try:
+                await self._stay(reader)
+            except OSError as fault:
+                self._failed(fault)
+            finally:
+                self.writer = self.seal = None
+                writer.close()
+
+    def _failed(self, fault: BaseException) -> None:
+        words = str(fault) if isinstance(fault, Stranger) else _words(fault)
+        if words != self.fault:
+            log.warning("gpu-leased on %s cannot be reached: %s", self.there, words)
+        self.fault = words
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Greet the other daemon, and send what has been kept for it."""
+        host, port = await self.address_of(self.there)
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            connected = writer.get_extra_info("socket")
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
+            seal = sealed.Seal(await self._greet(reader, writer))
+        except BaseException:
+            writer.close()
+            raise
+        self.writer, self.seal = writer, seal
+        kept, self.kept = self.kept, {}
+        for message in kept.values():
+            self.send(message)
+        return reader, writer
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        first = greeting.begin(self.here, self.there, self.terms)
+        writer.write(sealed.framed(await to_credential(self.munge, first)))
+        second = await of_credential(self.munge, await read_frame(reader))
+        greeting.check(first, second)
+        return greeting.keys(first, second)[0]
+
+    async def _stay(self, reader: asyncio.StreamReader) -> None:
+        """Until the other one ends the connection, or it is not used. OSError: it is broken."""
+        while self.sent:
+            self.sent = False
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(reader.read(1), IDLE_S)
+                raise ConnectionResetError("it has ended the connection")
+
+
+def _words(fault: BaseException) -> str:
+    if isinstance(fault, asyncio.TimeoutError):
+        return f"it does not answer within {GREETING_S:g} s"
+    if isinstance(fault, EOFError):
+        return "it has ended the connection"
+    return str(fault) or type(fault).__name__
+
+
+async def to_credential(munge: Munge, said: Greeting) -> bytes:
+    """Elsewhere, as munged may take its time."""
+    return await asyncio.to_thread(greeting.to_credential, munge, said)
+
+
+async def of_credential(munge: Munge, credential: bytes) -> Greeting:
+    return await asyncio.to_thread(greeting.of_credential, munge, credential)

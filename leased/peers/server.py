@@ -1,0 +1,126 @@
+"""Takes the connections of other nodes' daemons, and hands on what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from leased.across.messages import Message
+from leased.peers import greeting, messages, sealed
+from leased.peers.greeting import Greeting, Stranger, Terms
+from leased.peers.link import GREETING_S, of_credential, read_frame, to_credential
+from leased.peers.munge import Munge
+
+log = logging.getLogger("gpu-leased")
+
+GREETINGS = 16  # connections that have not proven yet who they are
+PEERS = 4096  # connections that have
+RATE, BURST = 2000.0, 2000.0  # messages a second of one peer, and at once
+GREETINGS_S, GREETINGS_BURST = 50.0, 64.0  # credentials a second that munged is asked about
+
+
+class Bucket:
+    """Allows `burst` at once and `rate` a second."""
+
+    def __init__(self, rate: float, burst: float):
+        self.rate, self.burst, self.left, self.at = rate, burst, burst, 0.0
+
+    def lacks_s(self, now: float) -> float:
+        """Take one; returns for how long there is none."""
+        self.left = min(self.burst, self.left + self.rate * (now - self.at)) - 1
+        self.at = now
+        return max(0.0, -self.left / self.rate)
+
+
+class Server:
+    """here: this node. received: called with the name of a node and what its daemon says."""
+
+    def __init__(
+        self, here: str, terms: Terms, munge: Munge, received: Callable[[str, Message], None]
+    ):
+        self.here, self.terms, self.munge, self.received = here, terms, munge, received
+        self.server: asyncio.Server | None = None
+        self.greeting = 0
+        self.greetings = Bucket(GREETINGS_S, GREETINGS_BURST)
+        self.peers: dict[str, asyncio.Task[None]] = {}  # by node, who serves its connection
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.fault = ""  # of the last stranger
+
+    async def listen(self, port: int, host: str | None = None) -> None:
+        """host: None: on all addresses. OSError: the port is taken."""
+        self.server = await asyncio.start_server(self._begin, host, port, limit=sealed.LONGEST * 16)
+
+    async def close(self) -> None:
+        if self.server is not None:
+            self.server.close()
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+
+    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        try:
+            await self._serve(reader, writer, task)
+        except asyncio.CancelledError:
+            pass  # another connection of the same node has come, or this daemon ends
+        except (asyncio.TimeoutError, OSError, EOFError, ValueError, Stranger) as fault:
+            self._failed(fault)
+        finally:
+            self.tasks.discard(task)
+            writer.close()
+
+    def _failed(self, fault: BaseException) -> None:
+        if isinstance(fault, (Stranger, ValueError)) and str(fault) != self.fault:
+            self.fault = str(fault)
+            log.warning("a connection of another node is not taken, or ended: %s", fault)
+
+    async def _serve(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        task: asyncio.Task[None],
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.greeting >= GREETINGS or self.greetings.lacks_s(now) > 0:
+            return
+        self.greeting += 1
+        try:
+            first, seal = await asyncio.wait_for(self._greet(reader, writer), GREETING_S)
+        finally:
+            self.greeting -= 1
+        before = self.peers.get(first.caller)
+        if before is not None:
+            before.cancel()
+        elif len(self.peers) >= PEERS:
+            return
+        self.peers[first.caller] = task
+        try:
+            await self._hear(first.caller, reader, seal)
+        finally:
+            if self.peers.get(first.caller) is task:
+                del self.peers[first.caller]
+
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Greeting, sealed.Seal]:
+        first = await of_credential(self.munge, await read_frame(reader))
+        second = greeting.answer(first, self.here, self.terms)
+        writer.write(sealed.framed(await to_credential(self.munge, second)))
+        greeting.compare(first.caller, self.terms, first.terms)
+        return first, sealed.Seal(greeting.keys(first, second)[0])
+
+    async def _hear(self, node: str, reader: asyncio.StreamReader, seal: sealed.Seal) -> None:
+        """What comes too fast waits in the network."""
+        loop, bucket = asyncio.get_running_loop(), Bucket(RATE, BURST)
+        with contextlib.suppress(EOFError):
+            while True:
+                message = messages.of_bytes(seal.opened(await read_frame(reader)))
+                self.received(node, message)
+                late_s = bucket.lacks_s(loop.time())
+                if late_s:
+                    await asyncio.sleep(late_s)

@@ -1,0 +1,325 @@
+"""Daemons of two nodes, proven by a real munged: what arrives, and who is turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leased.across.messages import Message, Order, Phase, Report, State
+from leased.peers import greeting, link, messages, sealed, server
+from leased.peers.greeting import Stranger, Terms
+from leased.peers.munge import Munge
+from leased.peers.peers import Peers
+from tests.slurm.processes import wait_until
+from tests.support.nodes import munged
+from tests.support.ports import free_port
+from tests.support.work_dir import work_dir
+
+TERMS = Terms(20)
+ORDER = Order("7", 3, 2, Phase.HOLD, stamp=5)
+
+
+@pytest.fixture(scope="module")
+def munge() -> Iterator[Munge]:
+    place = work_dir()
+    with munged(place) as socket:
+        yield Munge(str(socket))
+    shutil.rmtree(place, ignore_errors=True)
+
+
+class Node:
+    """What it has heard: from whom, and what."""
+
+    def __init__(self, name: str, munge: Munge, ports: dict[str, int], terms: Terms = TERMS):
+        self.heard: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
+        self.name, self.port = name, ports[name]
+
+        async def address(node: str) -> link.Address:
+            return "127.0.0.1", ports[node]
+
+        def received(node: str, message: Message) -> None:
+            self.heard.put_nowait((node, message))
+
+        self.peers = Peers(name, terms, munge, address, received)
+
+    async def begin(self) -> None:
+        await self.peers.listen(self.port, "127.0.0.1")
+
+    async def next(self) -> tuple[str, Message]:
+        return await asyncio.wait_for(self.heard.get(), 30)
+
+
+@asynccontextmanager
+async def pair(munge: Munge, terms: Terms = TERMS) -> AsyncIterator[tuple[Node, Node]]:
+    """Both listen. terms: of the second one."""
+    ports = {"a": free_port(), "b": free_port()}
+    nodes = Node("a", munge, ports), Node("b", munge, ports, terms)
+    for node in nodes:
+        await node.begin()
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            await node.peers.close()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_until, "what is waited for", what)
+
+
+def test_what_is_said_arrives_in_its_order_and_from_whom_is_proven(munge: Munge) -> None:
+    async def run() -> None:
+        async with pair(munge) as (a, b):
+            for epoch in range(100):
+                a.peers.send("b", ORDER._replace(job=str(epoch), epoch=epoch))
+            b.peers.send("a", Report("7", 1, 1, State.HELD, vote=9, wants=True))
+            found = [await b.next() for _ in range(100)]
+            assert found == [
+                ("a", ORDER._replace(job=str(epoch), epoch=epoch)) for epoch in range(100)
+            ]
+            assert await a.next() == ("b", Report("7", 1, 1, State.HELD, vote=9, wants=True))
+            assert a.peers.faults(["b"]) == {}
+
+    asyncio.run(run())
+
+
+def test_of_what_waits_for_a_node_the_last_of_each_job_is_said(munge: Munge) -> None:
+    """A node that cannot be reached is tried again, and why not is known."""
+
+    async def run() -> None:
+        ports = {"a": free_port(), "b": free_port()}
+        a, b = Node("a", munge, ports), Node("b", munge, ports)
+        for epoch in range(3):
+            a.peers.send("b", ORDER._replace(epoch=epoch))
+            a.peers.send("b", ORDER._replace(job="8", epoch=epoch))
+            a.peers.send("b", ORDER._replace(job="9", epoch=epoch))
+        a.peers.forget("9")
+        await until(lambda: "Connect call failed" in a.peers.faults(["b"]).get("b", ""))
+        await b.begin()
+        assert await b.next() == ("a", ORDER._replace(epoch=2))
+        assert await b.next() == ("a", ORDER._replace(job="8", epoch=2))
+        assert a.peers.faults(["b"]) == {}
+        await b.peers.close()
+        a.peers.send("b", ORDER)
+        await until(lambda: "b" in a.peers.faults(["b"]))
+        again = Node("b", munge, ports)
+        await again.begin()
+        a.peers.send("b", ORDER)
+        assert await again.next() == ("a", ORDER)
+        await again.peers.close()
+        await a.peers.close()
+
+    asyncio.run(run())
+
+
+def test_a_node_of_which_no_job_is_left_is_called_no_more(munge: Munge) -> None:
+    async def run() -> None:
+        a = Node("a", munge, {"a": free_port(), "b": free_port()})
+        a.peers.send("b", ORDER)
+        await until(lambda: "b" in a.peers.faults(["b"]))
+        a.peers.forget("7")
+        task = a.peers.links["b"].task
+        assert task is not None
+        await asyncio.wait_for(task, 30)
+
+    asyncio.run(run())
+
+
+def test_nodes_whose_jobs_may_take_other_times_to_stop_do_not_speak(munge: Munge) -> None:
+    async def run() -> None:
+        async with pair(munge, Terms(30_000_000_000)) as (a, b):
+            a.peers.send("b", ORDER)
+            await until(lambda: "limits.drain" in a.peers.faults(["b"]).get("b", ""))
+            assert b.heard.empty()
+
+    asyncio.run(run())
+
+
+# -- who is no daemon of the cluster ----------------------------------------------------
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Munge], Awaitable[None]]
+
+
+async def nothing(*_: object) -> None:
+    """It says nothing, for too long."""
+
+
+async def rubbish(_: object, writer: asyncio.StreamWriter, __: Munge) -> None:
+    writer.write(sealed.framed(b"GET / HTTP/1.1"))
+
+
+async def too_long(_: object, writer: asyncio.StreamWriter, __: Munge) -> None:
+    writer.write((1 << 31).to_bytes(4, "big"))
+
+
+async def for_another_node(_: object, writer: asyncio.StreamWriter, munge: Munge) -> None:
+    first = greeting.begin("a", "c", TERMS)
+    writer.write(sealed.framed(greeting.to_credential(munge, first)))
+
+
+async def says_to_be_that_node(_: object, writer: asyncio.StreamWriter, munge: Munge) -> None:
+    first = greeting.begin("b", "b", TERMS)
+    writer.write(sealed.framed(greeting.to_credential(munge, first)))
+
+
+async def another_program(_: object, writer: asyncio.StreamWriter, munge: Munge) -> None:
+    writer.write(sealed.framed(munge.encode(b"[1, 2]")))
+
+
+async def without_the_secret(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, munge: Munge
+) -> None:
+    """It repeats what it has heard: it cannot read the answer."""
+    first = greeting.begin("a", "b", TERMS)
+    writer.write(sealed.framed(greeting.to_credential(munge, first)))
+    await link.read_frame(reader)
+    writer.write(sealed.Seal(b"a key of its own").seal(messages.to_bytes(ORDER)))
+
+
+async def says_it_twice(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, munge: Munge
+) -> None:
+    first = greeting.begin("a", "b", TERMS)
+    writer.write(sealed.framed(greeting.to_credential(munge, first)))
+    second = greeting.of_credential(munge, await link.read_frame(reader))
+    frame = sealed.Seal(greeting.keys(first, second)[0]).seal(messages.to_bytes(ORDER))
+    writer.write(frame + frame)
+
+
+async def no_message(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, munge: Munge
+) -> None:
+    first = greeting.begin("a", "b", TERMS)
+    writer.write(sealed.framed(greeting.to_credential(munge, first)))
+    second = greeting.of_credential(munge, await link.read_frame(reader))
+    writer.write(sealed.Seal(greeting.keys(first, second)[0]).seal(b'["o",7]'))
+
+
+STRANGERS: list[tuple[Talk, int]] = [
+    (nothing, 0),
+    (rubbish, 0),
+    (too_long, 0),
+    (for_another_node, 0),
+    (says_to_be_that_node, 0),
+    (another_program, 0),
+    (without_the_secret, 0),
+    (says_it_twice, 1),
+    (no_message, 0),
+]
+
+
+async def ends(reader: asyncio.StreamReader) -> None:
+    """The other side closes the connection."""
+    while await asyncio.wait_for(reader.read(4096), 30):
+        pass
+
+
+@pytest.mark.parametrize(("talk", "heard"), STRANGERS, ids=[t.__name__ for t, _ in STRANGERS])
+def test_a_stranger_is_turned_away(
+    munge: Munge, talk: Talk, heard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """heard: how many messages of it count."""
+    monkeypatch.setattr(server, "GREETING_S", 1.0)
+
+    async def run() -> None:
+        async with pair(munge) as (a, b):
+            reader, writer = await asyncio.open_connection("127.0.0.1", b.port)
+            await talk(reader, writer, munge)
+            await ends(reader)
+            writer.close()
+            assert b.heard.qsize() == heard
+            a.peers.send("b", ORDER)  # others are not affected
+            for _ in range(heard + 1):
+                assert await b.next() == ("a", ORDER)
+
+    asyncio.run(run())
+
+
+def test_so_many_strangers_at_once_leave_munge_alone(munge: Munge) -> None:
+    async def run() -> None:
+        async with pair(munge) as (_, b):
+            made = [
+                await asyncio.open_connection("127.0.0.1", b.port)
+                for _ in range(server.GREETINGS + 3)
+            ]
+            await until(lambda: b.peers.server.greeting == server.GREETINGS)
+            for reader, _ in made[server.GREETINGS :]:
+                await ends(reader)
+            for _, writer in made:
+                writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_credential_of_another_user_or_key_proves_nothing(
+    munge: Munge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    credential = greeting.to_credential(munge, greeting.begin("a", "b", TERMS))
+    with munged(tmp_path) as socket, pytest.raises(OSError, match="munge: "):
+        greeting.of_credential(Munge(str(socket)), credential)
+    monkeypatch.setattr(greeting.os, "geteuid", lambda: 65534)  # type: ignore[attr-defined]
+    with pytest.raises(Stranger, match="uid 0 has made the credential"):
+        greeting.of_credential(munge, credential)
+
+
+def test_a_credential_counts_once(munge: Munge) -> None:
+    credential = greeting.to_credential(munge, greeting.begin("a", "b", TERMS))
+    greeting.of_credential(munge, credential)
+    with pytest.raises(OSError, match="munge: Replayed credential"):
+        greeting.of_credential(munge, credential)
+
+
+def test_an_answer_to_somebody_else_is_none() -> None:
+    first, other = greeting.begin("a", "b", TERMS), greeting.begin("a", "b", TERMS)
+    second = greeting.answer(first, "b", TERMS)
+    greeting.check(first, second)
+    with pytest.raises(Stranger, match="has answered somebody else"):
+        greeting.check(other, second)
+
+
+def test_where_munge_does_not_run_that_is_why(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="munge: "):
+        Munge(str(tmp_path / "none")).encode(b"")
+
+
+# -- messages ------------------------------------------------------------------------------
+
+WHOLE = st.integers(0, (1 << 63) - 1)
+JOBS = st.text("0123456789", min_size=1, max_size=10)
+ORDERS = st.builds(Order, JOBS, WHOLE, WHOLE, st.sampled_from(Phase), WHOLE, WHOLE)
+TRUTHS = [st.booleans()] * 4
+REPORTS = st.builds(Report, JOBS, WHOLE, WHOLE, st.sampled_from(State), WHOLE, *TRUTHS, WHOLE)
+
+
+@given(st.one_of(ORDERS, REPORTS))
+def test_a_message_comes_out_as_it_went_in(message: Message) -> None:
+    found = messages.of_bytes(messages.to_bytes(message))
+    assert (found, type(found)) == (message, type(message))
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.floats()),
+    lambda inner: st.lists(inner, max_size=11),
+    max_leaves=12,
+)
+
+
+@given(st.one_of(st.binary(max_size=64), VALUES))
+def test_what_is_no_message_is_found(value: Any) -> None:
+    data = value if isinstance(value, bytes) else messages.json.dumps(value).encode()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"message|valid"):
+        messages.of_bytes(data)
+
+
+def test_a_peer_that_says_too_much_is_slowed_down() -> None:
+    bucket = server.Bucket(10.0, 2.0)
+    assert [bucket.lacks_s(0.0) for _ in range(4)] == [0.0, 0.0, 0.1, 0.2]
+    assert bucket.lacks_s(10.0) == 0.0

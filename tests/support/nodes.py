@@ -1,0 +1,127 @@
+"""Several nodes on one machine: each has its emulated GPU, its daemon and its port on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from leased.api.client import ask
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.processes import Daemon
+from tests.support.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextlib.contextmanager
+def munged(place: Path) -> Iterator[Path]:
+    """MUNGE with a key of its own; the path of its socket."""
+    place.mkdir(parents=True, exist_ok=True)
+    key, sock = place / "munge.key", place / "munge.socket"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    command = ["/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}"]
+    command += [f"--socket={sock}", f"--pid-file={place}/munged.pid", "--num-threads=4"]
+    command += [f"--seed-file={place}/munged.seed", f"--log-file={place}/munged.log"]
+    daemon = Daemon.start("munged", command, place / "munged.out", os.environ)
+    try:
+        daemon.wait_ready(sock.exists)
+        yield sock
+    finally:
+        daemon.stop()
+
+
+def overlap_ns(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> int:
+    """How long spans of the one overlap those of the other; those of each follow each other."""
+    found = n = 0
+    for start, end in one:
+        while n < len(other) and other[n][1] <= start:
+            n += 1
+        for begin, over in itertools.islice(other, n, None):
+            if begin >= end:
+                break
+            found += min(end, over) - max(start, begin)
+    return found
+
+
+class Node:
+    """name: as Slurm would call it. gpu, leased: its own."""
+
+    def __init__(self, name: str, place: Path, gpu: EmulatedGpu, leased: Leased):
+        self.name, self.place, self.gpu, self.leased = name, place, gpu, leased
+
+    def job(self, job_id: int) -> dict[str, Any]:
+        """What status says of the job."""
+        tenants = ask(self.leased.admin_socket, {"op": "status"})["tenants"]
+        found: dict[str, Any] = next(t for t in tenants if t["job_id"] == job_id)
+        return found
+
+    def slices(self, pid: int) -> list[tuple[int, int]]:
+        """When a process computed here: ns of a clock that all nodes of this machine share."""
+        return sorted((start, end) for _, who, start, end in self.gpu.trace() if who == pid)
+
+
+class Nodes:
+    """names: in the order that is the same on all of them. extra: for each configuration."""
+
+    def __init__(self, place: Path, names: Sequence[str], munge: Path, extra: str = ""):
+        self.names = tuple(names)
+        self.ports = {name: free_port() for name in names}
+        addresses = [f"{name}=127.0.0.1:{port}" for name, port in self.ports.items()]
+        self.started: list[subprocess.Popen[str]] = []
+        self.nodes: dict[str, Node] = {}
+        self.stack = contextlib.ExitStack()
+        for name in names:
+            peers = f'[peers]\nport = {self.ports[name]}\nlisten = "127.0.0.1"\n'
+            peers += f"addresses = {addresses}\nmunge_socket = '{munge}'\n"
+            gpu = EmulatedGpu(place / name / "gpu", trace=True)
+            env = os.environ | gpu.env | {"SLURMD_NODENAME": name}
+            daemon = Leased(place / name, place / name / "run", env, extra + peers, preload=CHECKED)
+            self.nodes[name] = Node(name, place / name, gpu, daemon)
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def __enter__(self) -> Nodes:
+        with contextlib.ExitStack() as stack:
+            for node in self.nodes.values():
+                stack.enter_context(node.gpu)
+                stack.enter_context(node.leased)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):  # with the program that it runs
+                os.killpg(process.pid, signal.SIGKILL)
+            sys.stderr.write("".join(process.communicate()))
+        self.stack.close()
+
+    def start(
+        self, name: str, job: int, options: str, *command: str, nodes: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """A Python program as a job's process on a node. nodes: the job's, if several."""
+        node, pipe = self.nodes[name], subprocess.PIPE
+        words = ["--admin", str(node.leased.admin_socket), "--job", str(job), "--options", options]
+        if nodes:
+            words += ["--nodes", ",".join(nodes)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.tenant", *words, "--", sys.executable, *command],
+            cwd=ROOT,
+            env=node.leased.env,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
