@@ -136,6 +136,7 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         account=has.account,
         restarts=has.restarts,
         nodes=has.nodes,
+        node_names=[],
         shards=has.shards,
         gpus=list(has.gpus),
     )

@@ -34,11 +34,6 @@ class Gangs:
 
     def of(self, request: Request) -> list[Gpu]:
         """The GPUs of a step. Refused: it has none that can be shared."""
-        if get_int(request, "nodes", 1, 2**20) > 1:
-            raise Refused(
-                "a job on several nodes cannot share GPUs yet",
-                "ask for one node (-N1), or for whole GPUs (--gres=gpu:1)",
-            )
         if get_int(request, "shards", 0, 2**20) == 0:
             raise Refused("--gpu-share without a shard", "add --gres=shard:1")
         wanted = get_ints(request, "gpus", GPUS, GPUS)

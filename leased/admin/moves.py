@@ -115,6 +115,8 @@ class Moves:
             )
         if tenant.chain:
             raise Refused(f"job {tenant.job} is of chain:{tenant.chain}, which is on one GPU")
+        if tenant.nodes:
+            raise Refused(f"job {tenant.job} is on several nodes, which agree on its GPUs")
         if self.has_mps(uuid):
             raise Refused(f"job {tenant.job} is on a GPU of NVIDIA's MPS")
         if state.frozen or (state.parked is not None and state.parked.suspended):

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leased.admin import host_memory, job_class, label_check, option_notes, share_left
+from leased.admin import (
+    host_memory,
+    job_class,
+    label_check,
+    option_notes,
+    several_nodes,
+    share_left,
+)
 from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
@@ -123,6 +130,7 @@ class Registration:
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
         more = self.gangs.totals(others, tenant.given)
+        several_nodes.check_more(tenant.nodes, more)
         self._check_chain(self._with(tenant.job_id, tenant.uid, tenant.given, others), tenant)
         if tenant.swaps:
             self._check_swap(tenant, more, request)
@@ -155,11 +163,15 @@ class Registration:
                 f"there is no interposer at {config.preload}",
                 "install gpu-lease on this node, or set daemon.preload in gpu-leased.toml",
             )
+        nodes = several_nodes.of(request, self.leases.tenants.refuses_nodes)
         gang = self.gangs.of(request)
         self.gangs.refuse_wide(gang)
         self.gangs.refuse_faulty(gang)
         said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)
+        if nodes:
+            tenant.nodes = nodes
+            several_nodes.check(tenant.given)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
         self._check_chain(tenant)
         self._check_health(tenant, gang, request)
@@ -173,6 +185,7 @@ class Registration:
                 tenant.totals,
                 name=tenant.job,
                 start=get_int({"start": 0} | request, "start", 0, 1 << 62),
+                nodes=nodes,
             )
         )
         self.leases.tenants.open(tenant)

@@ -27,8 +27,8 @@ from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
 
-# These say where the daemon's sockets and its store are.
-AT_THE_NEXT_START = [key for key in keys.KEYS if key.at_start]
+# Where daemons of other nodes count on it, it stays as they have been told.
+OF_ALL = [key for key in keys.KEYS if key.path == "limits.drain"]
 
 
 def group_id(settings: Config) -> int:
@@ -134,8 +134,9 @@ class Reload:
         if fresh.record is not None:
             trusted_files.check(fresh.record, "daemon.record")
             place.check(fresh.record, "daemon.record")
-        kept = {key.field: getattr(now, key.field) for key in AT_THE_NEXT_START}
-        for key in AT_THE_NEXT_START:
+        at_start = [key for key in keys.KEYS if key.at_start or (now.peers_port and key in OF_ALL)]
+        kept = {key.field: getattr(now, key.field) for key in at_start}
+        for key in at_start:
             if getattr(fresh, key.field) != kept[key.field]:
                 log.warning("%s takes effect at the next start of gpu-leased", key.path)
         set_ = self.admin.settings.applied

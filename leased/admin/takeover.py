@@ -71,7 +71,9 @@ class Takeover:
         if given.memory == "auto":  # the record is of a release without this key
             given = replace(given, memory="managed")
         totals = self.gangs.totals(gang, given, record.totals)
-        tenant = Tenant(record.job_id, record.uid, given, totals, job=record.job)
+        tenant = Tenant(
+            record.job_id, record.uid, given, totals, job=record.job, nodes=record.nodes
+        )
         if unknown:
             log.error(
                 "job %s has the options %s, which this release does not know: it goes on "

@@ -34,8 +34,9 @@ class Step(Join):
 class Register(Step):
     """The first step of a job, or one with other GPUs. slurmctld says the rest: the job as squeue
     shows it, when its run began (seconds since 1970), its partition, QOS and account ("": none),
-    how often it has begun anew, on how many nodes it is, and its shards and GPUs (Slurm's indices)
-    on this one."""
+    how often it has begun anew, on how many nodes it is and how these are called (in one order, the
+    same on all of them; none for one node), and its shards and GPUs (Slurm's indices) on this
+    one."""
 
     job: str
     start: int
@@ -44,6 +45,7 @@ class Register(Step):
     account: str
     restarts: int
     nodes: int
+    node_names: list[str]
     shards: int
     gpus: list[int]
 

@@ -91,6 +91,7 @@ class Config:
 
     record: None: nothing is recorded. record_most: bytes. defaults: every key has a value.
     memory_chosen: the site itself has chosen the value of memory. park_after_ns: 0: never.
+    peers_port: 0: jobs on several nodes cannot share GPUs. peers_addresses: by node, host and port.
     """
 
     runtime_dir: Path = keys.default("daemon.runtime_dir")
@@ -126,6 +127,12 @@ class Config:
     lock_off: bool = keys.default("limits.lock_off")
     oversub: bool = keys.default("limits.oversub")
     exclusion: bool = keys.default("limits.exclusion")
+    peers_port: int = keys.default("peers.port")
+    peers_listen: str = keys.default("peers.listen")
+    peers_addresses: dict[str, tuple[str, int]] = field(
+        default_factory=lambda: keys.default("peers.addresses")
+    )
+    peers_munge: str = keys.default("peers.munge_socket")
     online_slowdown: float = keys.default("limits.online_slowdown")
     classes: ClassesConfig = ClassesConfig()
     device: DeviceConfig = DeviceConfig()
@@ -189,7 +196,7 @@ def from_dict(raw: dict[str, Any]) -> Config:
             raise Refused(words, f"the tables are {', '.join(keys.SECTIONS)}")
     fields = {
         name: value
-        for section in ("defaults", "daemon", "limits")
+        for section in ("defaults", "daemon", "limits", "peers")
         for name, value in _fields(_table(raw, section), section).items()
     }
     if "defaults" in fields:

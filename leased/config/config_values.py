@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
-from leased.config import options
+from leased.config import listen_address, options
 
 LONGEST_TEXT = 4096  # characters
 LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
@@ -132,6 +132,14 @@ def within(value: float, where: str, least: float, most: float, words: str) -> f
     """A number that is so large. words: what may be written."""
     if not least <= value <= most:  # NaN neither
         raise Refused(f"{where} = {shown(value)} is out of bounds", f"write {words}")
+    return value
+
+
+def port(value: int, where: str) -> int:
+    """A TCP port; 0: none."""
+    if not 0 <= value <= listen_address.LAST_PORT:
+        most = listen_address.LAST_PORT
+        raise Refused(f"{where} = {shown(value)} is not a port", f"write 1 to {most}, or 0")
     return value
 
 

@@ -24,6 +24,7 @@ SECTIONS = {
     "qos:NAME, account:NAME, user:NAME and all.",
     "device": 'All devices. A table [device.0] or [device."GPU-..."] has the same keys for one.',
     "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
+    "peers": "How the daemons of a job on several nodes reach each other (docs/across.md).",
     "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads these keys "
     "when it starts.",
     "placer": "gpu-lease-placer on slurmctld's host, which lets pending jobs with labels or shares "
@@ -346,6 +347,40 @@ KEYS = (
         kinds.USERS,
         ["root", "dcgm"],
         "Users whose processes are named in the journal, but never held against a job.",
+    ),
+    key(
+        "peers.port",
+        kinds.PORT,
+        0,
+        "The TCP port at which the daemons of other nodes reach this one, the same on all nodes; "
+        "0: none, and jobs on several nodes cannot share GPUs.",
+        field="peers_port",
+        at_start=True,
+    ),
+    key(
+        "peers.listen",
+        kinds.ADDRESS,
+        "",
+        "The address of this node at which it listens there; empty: all of them.",
+        field="peers_listen",
+        at_start=True,
+    ),
+    key(
+        "peers.addresses",
+        kinds.ADDRESSES,
+        [],
+        "Where daemons listen that are not at the NodeAddr that Slurm says, or not at this port, "
+        'such as "node1=10.0.0.1:7070".',
+        field="peers_addresses",
+        at_start=True,
+    ),
+    key(
+        "peers.munge_socket",
+        kinds.SLURM_CONF,
+        "",
+        "The socket of munged, by which daemons prove who they are; empty: its usual one.",
+        field="peers_munge",
+        at_start=True,
     ),
     key(
         "metrics.listen",

@@ -121,6 +121,9 @@ PUT_OFF = Kind(
 )
 SLOWDOWN = number(0.01, 1)
 JOBS = Kind(list, 'a list such as ["partition:serve", "user:alice"]', job_sets.read)
+PORT = Kind(int, f"a whole number, 0 to {listen_address.LAST_PORT}", values.port)
+ADDRESS = Kind(str, 'an IP address, or ""', listen_address.ip)
+ADDRESSES = Kind(list, f'a list such as ["{listen_address.NODE_EXAMPLE}"]', listen_address.of_nodes)
 PART = number(0, 1)
 WAITING = whole_number(0, 256)
 LISTEN = Kind(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
 
 EXAMPLE = "127.0.0.1:9747"
+NODE_EXAMPLE = "node1=10.0.0.1:7070"
 LAST_PORT = 65_535
 LONGEST_PATH = 107  # bytes of a UNIX socket's path, as the kernel limits it
 
@@ -56,3 +58,28 @@ def parse(text: str, where: str) -> ListenAddress | None:
             f'write "{EXAMPLE}", and put a proxy before it that knows who may ask',
         )
     return ListenAddress(str(address), int(port))
+
+
+def ip(text: str, where: str) -> str:
+    """An address of this node; "": any. Refused: it is none."""
+    if not text:
+        return ""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise Refused(
+            f"{where} = {shown(text)} is not an IP address", 'write one such as "10.0.0.1", or ""'
+        ) from None
+
+
+def of_nodes(said: list[Any], where: str) -> dict[str, tuple[str, int]]:
+    """By node, the host and port of texts such as node1=10.0.0.1:7070. Refused: one is wrong."""
+    found = {}
+    for text in said:
+        node, _, place = text.partition("=") if isinstance(text, str) else ("", "", "")
+        host, _, port = place.rpartition(":")
+        good = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= LAST_PORT
+        if not node or not host or not good:
+            raise Refused(f"{where}: {shown(text)} is no node's address", f'write "{NODE_EXAMPLE}"')
+        found[node] = (host.removeprefix("[").removesuffix("]"), int(port))
+    return found

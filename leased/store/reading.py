@@ -119,7 +119,16 @@ def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -
         settled,
         name=columns.text(row, "name", NAME_LONGEST),
         start=columns.whole(row, "start", 0, MOST),
+        nodes=_nodes(row),
     )
+
+
+def _nodes(row: Row) -> tuple[str, ...]:
+    """None where an older release has written the row."""
+    nodes = columns.parsed(row, "nodes") if "nodes" in row else []
+    if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
+        raise ValueError("nodes is not a list of names")
+    return tuple(nodes)
 
 
 def _ended(row: Row) -> TenantRecord:

@@ -24,7 +24,8 @@ class TenantRecord:
     parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
     steps: by their names. Times are seconds since 1970. settled: when it ceased to wait for
     Slurm's accounting. name: the job as squeue shows it; "": by its number. start: when Slurm began
-    the run, by slurmctld's clock; 0: unknown.
+    the run, by slurmctld's clock; 0: unknown. nodes: the names of the job's nodes, where it is on
+    several.
     """
 
     job_id: int
@@ -42,6 +43,7 @@ class TenantRecord:
     steps: Mapping[str, StepUsage] = field(default_factory=dict)
     name: str = ""
     start: int = 0
+    nodes: tuple[str, ...] = ()
 
     @property
     def job(self) -> str:

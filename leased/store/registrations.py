@@ -165,6 +165,7 @@ def _said(registration: Registration) -> Mapping[str, object]:
         "opened": record.opened,
         "name": record.name,
         "start": record.start,
+        "nodes": json.dumps(record.nodes),
         "stepds": [{"pid": process.pid, "start": process.start} for process in registration.stepds],
     }
 

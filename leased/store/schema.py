@@ -75,14 +75,18 @@ CREATE TABLE aside (         -- rows that made no sense
     at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
 );
 """,
+    1001: """
+ALTER TABLE tenants ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]'; -- JSON list; of a job on several
+ALTER TABLE ended ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]';
+""",
 }
 TABLES = {
-    "tenants": "job_id, uid, gang, options, lock, opened, totals, name, start",
+    "tenants": "job_id, uid, gang, options, lock, opened, totals, name, start, nodes",
     "usage": "job_id, uuid, usage",
     "stepds": "pid, start, job_id",
     "epochs": "one, epoch",
     "settings": "device, key, value",
-    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage, name, start",
+    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage, name, start, nodes",
     "remembered": "job_id, policy, state",
     "parked": "job_id, who",
     "steps": "job_id, opened, step, since, until, usage",

@@ -38,6 +38,7 @@ def tenant_row(record: TenantRecord) -> Row:
         "totals": json.dumps(dict(record.totals)),
         "name": record.name,
         "start": record.start,
+        "nodes": json.dumps(record.nodes),
     }
 
 
@@ -58,6 +59,7 @@ def ended_row(record: TenantRecord) -> Row:
         "usage": _counted(record.usage),
         "name": record.name,
         "start": record.start,
+        "nodes": json.dumps(record.nodes),
     }
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,14 @@ CHANGED = {
     "strays.grace": '"1s"',
     "strays.allow": "[]",
 }
-AT_THE_NEXT_START = {"daemon.runtime_dir", "daemon.state_dir"}
+AT_THE_NEXT_START = {
+    "daemon.runtime_dir": '"/opt/elsewhere"',
+    "daemon.state_dir": '"/opt/elsewhere"',
+    "peers.port": "7070",
+    "peers.listen": '"10.0.0.1"',
+    "peers.addresses": '["a=10.0.0.2:7070"]',
+    "peers.munge_socket": '"/opt/elsewhere"',
+}
 # Other processes read these when they start: gpu-leased-metrics, gpu-lease-placer.
 OF_OTHERS = {key.path for key in KEYS if key.section in ("metrics", "placer")}
 
@@ -197,8 +205,8 @@ def node(short_dir: Path) -> Iterator[Node]:
 
 
 def test_no_key_is_forgotten_here() -> None:
-    assert CHANGED.keys() | AT_THE_NEXT_START | OF_OTHERS == {key.path for key in KEYS}
-    assert {key.path for key in KEYS if key.at_start} == AT_THE_NEXT_START
+    assert CHANGED.keys() | AT_THE_NEXT_START.keys() | OF_OTHERS == {key.path for key in KEYS}
+    assert {key.path for key in KEYS if key.at_start} == AT_THE_NEXT_START.keys()
 
 
 @pytest.mark.parametrize("key", CHANGED)
@@ -214,18 +222,28 @@ def test_a_key_counts_after_a_reload_and_is_given_back(
     assert node.seen(key) == usual
 
 
-@pytest.mark.parametrize("key", sorted(AT_THE_NEXT_START))
+@pytest.mark.parametrize("key", AT_THE_NEXT_START)
 def test_a_key_that_waits_for_the_next_start_is_named(
     node: Node, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
     usual = node.admin.config
     table, _, name = key.partition(".")
-    assert node.reload(f'[{table}]\n{name} = "/opt/elsewhere"\n') is None
+    assert node.reload(f"[{table}]\n{name} = {AT_THE_NEXT_START[key]}\n") is None
     assert node.admin.config == usual
     assert f"{key} takes effect at the next start of gpu-leased" in caplog.text
     caplog.clear()
     node.reload("")
     assert "next start" not in caplog.text, "what has not changed is not named"
+
+
+def test_what_other_nodes_count_on_stays_until_the_next_start(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.admin.config = replace(node.admin.config, peers_port=7070)
+    before = node.admin.config.drain_ns
+    node.reload('[limits]\ndrain = "1s"\n')
+    assert node.admin.config.drain_ns == before
+    assert "limits.drain takes effect at the next start of gpu-leased" in caplog.text
 
 
 def test_processes_are_told_whether_clean_memory_is_copied(node: Node) -> None:

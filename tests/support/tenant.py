@@ -27,16 +27,19 @@ def register(
     options: str = "",
     gpus: list[int] | None = None,
     name: str = "",
+    *,
+    nodes: list[str] | None = None,
 ) -> dict[str, str]:
     """Register this process as the job's slurmstepd; returns the environment for its tasks. name:
-    the job as squeue shows it; "": by its number."""
+    the job as squeue shows it; "": by its number. nodes: the job's; None: this one alone."""
     answer = ask(
         admin,
         {
             "op": "register",
             "job_id": job_id,
             "uid": int(os.environ.get("JOB_UID", os.getuid())),
-            "nodes": 1,
+            "nodes": len(nodes) if nodes else 1,
+            "node_names": nodes or [],
             "shards": 1,
             "gpus": [0] if gpus is None else gpus,
             "options": options,
@@ -68,12 +71,14 @@ def main() -> int:
     parser.add_argument("--job", type=int, required=True)
     parser.add_argument("--options", default="")
     parser.add_argument("--gpus", default="0")
+    parser.add_argument("--nodes", default="", help="all names, if there are several")
     parser.add_argument("--stays", action="store_true", help="until it is killed")
     parser.add_argument("command", nargs="+")
     chosen = parser.parse_args()
     try:
         gpus = [int(text) for text in chosen.gpus.split(",")]
-        env = register(chosen.admin, chosen.job, chosen.options, gpus)
+        nodes = list(filter(None, chosen.nodes.split(",")))
+        env = register(chosen.admin, chosen.job, chosen.options, gpus, nodes=nodes)
     except Refused as fault:
         print(fault.sentence(), file=sys.stderr)
         return 1
