@@ -210,7 +210,13 @@ class Status:
             ),
             "kept_out": self._kept_out(tenant) if state.waiting else {},
             "gpus": {uuid: figures(used) for uuid, used in usage.items()},
+            "on_nodes": self._on_nodes(tenant) if tenant.nodes else None,
         }
+
+    def _on_nodes(self, tenant: Tenant) -> answers.OnNodes:
+        known = self.leases.tenants.elsewhere(tenant)
+        nodes = {node: known.nodes.get(node) for node in tenant.nodes}
+        return {"nodes": nodes, "why": known.why or None}
 
     def _kept_out(self, tenant: Tenant) -> dict[str, answers.KeptOut]:
         """By device, the jobs whose fixed memory leaves too little room for a waiter."""

@@ -263,6 +263,14 @@ class Share(TypedDict):
     turn_s: float | None
 
 
+class OnNodes(TypedDict):
+    """A job on several nodes. nodes: by name, what it does there; None: its first node knows that.
+    why: why it does not run on all of them, where another node is the reason."""
+
+    nodes: dict[str, str | None]
+    why: str | None
+
+
 class Tenant(TypedDict):
     """One job. job: as squeue shows it. The rest is by device (UUID): resident_bytes, fixed (bytes
     that cannot leave, by reason), kept_out, slices, gpus (usage). Older daemons do not say fixed,
@@ -294,6 +302,7 @@ class Tenant(TypedDict):
     clean: NotRequired[Clean | None]  # None: its memory is managed
     kept_out: dict[str, KeptOut]
     gpus: dict[str, Figures]
+    on_nodes: NotRequired[OnNodes | None]  # None: it is on this node alone
     lease_share: NotRequired[float | None]  # gpu-leasectl top adds it
 
 

@@ -20,6 +20,7 @@ from leased.cli import (
     show_classes,
     show_memory,
     show_mps,
+    show_nodes,
     show_shares,
     show_usage,
 )
@@ -151,7 +152,7 @@ def notes(answer: Status) -> list[Text]:
     lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
     words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
-    words += show_chains.lines(answer) + show_channels.lines(answer)
+    words += show_chains.lines(answer) + show_channels.lines(answer) + show_nodes.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 

@@ -24,6 +24,8 @@ class ArbiterLoop:
         self.busy = False
         # Carries out an action; it may give further events.
         self.perform: Callable[[Action], None] = lambda _: None
+        # Called when something has happened, and all that follows from it.
+        self.on_settled: Callable[[], None] = lambda: None
         # Called when the time of the next deadline may have changed.
         self.on_deadline: Callable[[], None] = lambda: None
         # Called with a job that has been parked or unparked.
@@ -44,6 +46,7 @@ class ArbiterLoop:
                     self.on_parked(event.tenant)
         finally:
             self.busy = False
+        self.on_settled()
         self.on_deadline()
 
     def _handle(self, event: Event, now: int) -> list[Action]:

@@ -52,9 +52,12 @@ class Grants:
             arbiter.Leave: self._leave,
             arbiter.Preload: memory_orders.preload,
             arbiter.Expect: memory_orders.expect,
+            arbiter.Answer: self._answer,
         }
         # Called with a tenant that has overrun; again, with True, when it has forfeited its GPUs.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
+        # Called with what the arbiter answers to the orders for a tenant of several nodes.
+        self.on_answer: Callable[[Tenant, str], None] = lambda _, __: None
 
     def perform(self, action: arbiter.Action) -> None:
         """Carry out one action. A tenant that has closed needs none."""
@@ -84,8 +87,11 @@ class Grants:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
             client.stopped = False
             client.send(message)
-        if not wanting:  # the processes that asked have ended
+        if not wanting and not tenant.nodes:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
+
+    def _answer(self, tenant: Tenant, action: arbiter.Answer) -> None:
+        self.on_answer(tenant, action.answer)
 
     def _restore(self, tenant: Tenant, action: arbiter.Restore) -> None:
         """Tell a holder to restore more of its memory."""

@@ -15,11 +15,12 @@ from leased.core.tenant_events import Parked
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.step_ledger import StepLedger
-from leased.leasing.tenant import Client, Tenant
+from leased.leasing.tenant import Client, Elsewhere, Tenant
 from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
 from leased.wire import daemon_messages
 
+NOT_ACROSS = "peers.port is not set in gpu-leased.toml"
 ENDED = "the job of this process has ended"
 
 
@@ -42,6 +43,12 @@ class Registry(Mapping[int, Tenant]):
         )  # whether the node has host memory for copies
         # Called with each process of a tenant that closes: it claims no host memory any more.
         self.forget_claims: Callable[[Client], None] = lambda _: None
+        # Called with a tenant of several nodes that opens, and with its job when it closes.
+        self.on_joined: Callable[[Tenant], None] = lambda _: None
+        self.on_left: Callable[[int], None] = lambda _: None
+        # Why no job on these nodes can be here, and what one that is here does on the others.
+        self.refuses_nodes: Callable[[tuple[str, ...]], str | None] = lambda _: NOT_ACROSS
+        self.elsewhere: Callable[[Tenant], Elsewhere] = lambda _: Elsewhere(NOT_ACROSS, {})
         self.device_totals = DeviceTotals(loop.arbiter.devices)
         self.steps = StepLedger(loop.clock)
         # By UUID, the tenants that share a device, since they were last asked for.
@@ -143,6 +150,8 @@ class Registry(Mapping[int, Tenant]):
             self.loop.run(PolicyRestored(tenant.job_id, *remembered))
         if parked_by is not None:
             self.loop.run(Parked(tenant.job_id, parked_by))
+        if tenant.nodes:
+            self.on_joined(tenant)
 
     def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
         """Another step of the job uses further devices: they join its gang."""
@@ -165,6 +174,8 @@ class Registry(Mapping[int, Tenant]):
             self.forget_claims(client)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.loop.run(Closed(job_id))
+        if tenant.nodes:
+            self.on_left(job_id)
         self.device_totals.ends(job_id, usage)
         return FinalUsage(usage, self.steps.close(job_id, usage))
 
@@ -215,5 +226,6 @@ def opened(tenant: Tenant) -> Opened:
         limit=given.limit,
         job=tenant.job,
         job_class=given.job_class,
+        ordered=bool(tenant.nodes),
         chain=f"{tenant.uid}/{tenant.chain}" if tenant.chain else "",
     )

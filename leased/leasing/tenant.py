@@ -64,12 +64,22 @@ class Client(Protocol):
     def send(self, message: bytes) -> None: ...
 
 
+class Elsewhere(NamedTuple):
+    """What is known of a job on several nodes beyond this one. why: why it does not run on all of
+    them; "": nothing but its turn here is known. nodes: what it does on each, in one word, as the
+    daemon of its first node has heard; empty on the others."""
+
+    why: str
+    nodes: Mapping[str, str]
+
+
 @dataclass
 class Tenant:
     """One job on this node.
 
     given: its options, which stay what they were when it began. totals: by UUID, the bytes that
-    the job sees on each device of its gang. job: as squeue shows it.
+    the job sees on each device of its gang. job: as squeue shows it. nodes: the names of its nodes,
+    in an order that is the same on all of them; none for a job on this node alone.
     """
 
     job_id: int
@@ -90,6 +100,7 @@ class Tenant:
     # ended, it may run on without one.
     cut_off: set[tuple[str, ProcessId]] = field(default_factory=set)
     job: str = ""
+    nodes: tuple[str, ...] = ()
     # By UUID, what it saw of devices that it had before it was moved. Processes that begin later
     # are there: CUDA_VISIBLE_DEVICES says so.
     former: dict[str, int] = field(default_factory=dict)

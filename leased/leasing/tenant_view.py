@@ -47,6 +47,11 @@ class TenantView:
         return self._tenant.lease.epoch if self._tenant.lease else 0
 
     @property
+    def runs(self) -> bool:
+        """Whether it holds a lease and has been told of it."""
+        return self._tenant.lease is not None and self._tenant.lease.untold is None
+
+    @property
     def waiting(self) -> bool:
         return self._tenant.waiting
 

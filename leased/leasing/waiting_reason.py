@@ -16,6 +16,7 @@ from leased.config.options import OFFLINE, ONLINE
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
+LONGEST = 200  # characters of what other nodes are the reason for
 FAULT_SHOWN = 80  # characters of what NVML says
 
 
@@ -146,12 +147,23 @@ def _lacks_copies(leases: Leases, tenant: Tenant) -> Reason | None:
     )
 
 
+def _on_several_nodes(leases: Leases, tenant: Tenant) -> Reason | None:
+    """It runs on all of its nodes at once."""
+    if not tenant.nodes or leases.view.tenant(tenant.job_id).runs:
+        return None
+    why = leases.tenants.elsewhere(tenant).why
+    if not why:
+        return None
+    return Reason(lib.GL_WAITS_NODES, f"it runs on all of its nodes at once, and {why}"[:LONGEST])
+
+
 # In the order in which they count.
 LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
     _lost,
     _drained,
     _lacks_share,
     _crowded,
+    _on_several_nodes,
     _lacks_copies,
     _behind_online,
 )

@@ -29,6 +29,7 @@ from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
+from leased.core.arbiter import Tick
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
@@ -36,6 +37,7 @@ from leased.leasing.leases import Leases
 from leased.moving.mover import Mover
 from leased.mps import mps
 from leased.mps.mps import Mps
+from leased.node import across_nodes
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint, first_epoch
 from leased.node.deadline_timer import DeadlineTimer
@@ -75,7 +77,9 @@ class Daemon:
         self.recorder = Recorder(self.loop.call_soon)
         self.recorder.configure(settings.record, settings.record_most)
         self.leases = self._make_leases(found, restarted=bool(records))
-        self.timer = DeadlineTimer(self.loop, self.leases)
+        self.timer = DeadlineTimer(
+            self.loop, self.leases.view.next_deadline, lambda: self.leases.run(Tick())
+        )
         self.checkpoint = Checkpoint(self.leases, self.store)
         self.jobs = Jobs(self.leases, self.store)
         self.mps = Mps(self.leases, lambda: self.in_force)
@@ -91,6 +95,9 @@ class Daemon:
         self._connect_parts()
         self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
         self.monitors.report(found)
+        self.across = across_nodes.make(
+            *(self.loop, self.leases, self.slurm, settings, self.leases.view.epoch)
+        )
         moves = self._make_moves()
         self.idle_moves = IdleMoves(moves)
         questions = Questions(
@@ -177,6 +184,8 @@ class Daemon:
     async def run(self) -> None:
         """Serve until SIGTERM. Leases stay where they are: the clients come back."""
         await self.mps.begin()
+        if self.across is not None:
+            await self.across.begin()
         self.mover.recover()
         self.reloading.admin_socket = self.listeners.open(self.config)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -200,6 +209,8 @@ class Daemon:
     async def _stop(self) -> None:
         await self.mover.end()
         await self.tasks.end()
+        if self.across is not None:
+            await self.across.end()
         self.checkpoint.save_all()
         self.recorder.close()
         self.nvml.close()

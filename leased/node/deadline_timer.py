@@ -1,25 +1,30 @@
-"""One timer of the event loop, for the arbiter's next deadline if it has one."""
+"""One timer of the event loop, for the next deadline of something that has any."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-
-from leased.core.arbiter import Tick
-from leased.leasing.leases import Leases
+from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Call arm() whenever the next deadline may have changed."""
+    """Call arm() whenever the next deadline may have changed. next_deadline: in ns of the monotonic
+    clock; None: there is none. passed: called when it has come."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, leases: Leases):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        next_deadline: Callable[[], int | None],
+        passed: Callable[[], None],
+    ):
         self.loop = loop
-        self.leases = leases
+        self.next_deadline = next_deadline
+        self.passed = passed
         self.timer: asyncio.TimerHandle | None = None
         self.due: int | None = None  # monotonic ns, of the timer
 
     def arm(self) -> None:
-        due = self.leases.view.next_deadline()
+        due = self.next_deadline()
         if due == self.due:
             return
         self.cancel()
@@ -29,7 +34,7 @@ class DeadlineTimer:
 
     def _pass(self) -> None:
         self.timer = self.due = None
-        self.leases.run(Tick())
+        self.passed()
 
     def cancel(self) -> None:
         if self.timer:

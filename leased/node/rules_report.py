@@ -13,7 +13,6 @@ of a second, is overwritten.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 
@@ -23,7 +22,6 @@ from leased.admin.user_limits import UserLimits
 from leased.config.config import Config
 from leased.slurm import node_comment, slurmconf
 from leased.slurm.commands import Slurm
-from leased.slurm.slurmconf import SlurmConf
 
 log = logging.getLogger("gpu-leased")
 
@@ -109,9 +107,4 @@ class RulesReport:
 
     def _name(self) -> str:
         """This node's name in Slurm."""
-        path = slurmconf.find(os.environ, self.config().slurm_conf)
-        if path is None:
-            raise OSError("there is no slurm.conf; set daemon.slurm_conf")
-        conf = SlurmConf(path)
-        conf.read(path)
-        return conf.name_here()
+        return slurmconf.name_of_this_node(self.config().slurm_conf)

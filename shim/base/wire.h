@@ -254,7 +254,8 @@ enum gl_waits_code {
 	GL_WAITS_STOPPED = 4, /* memory of a stopped job leaves no space */
 	GL_WAITS_SHARE = 5,   /* other jobs request so much that too little is left of a device */
 	GL_WAITS_COPIES = 6,  /* an allocation of the job waits for host memory for copies */
-	GL_WAITS_ONLINE = 7   /* the job is offline, and an online one has a device of the gang */
+	GL_WAITS_ONLINE = 7,  /* the job is offline, and an online one has a device of the gang */
+	GL_WAITS_NODES = 8    /* the job cannot begin on another one of its nodes */
 };
 
 struct gl_waits {

@@ -1,4 +1,6 @@
-"""Jobs on several nodes in simulated time: `make bench NAME=across` writes build/bench/across.json.
+"""Jobs on several nodes, in simulated time and with real daemons.
+
+`make bench NAME=across` writes build/bench/across.json.
 
 64 jobs on 8 nodes of 8 GPUs each: 40 of 2 to 8 nodes and 24 on one. The protocol is the daemons'
 own (leased/across); nodes, GPUs and the network are simulated (tests/across/fleet.py). A message
@@ -12,6 +14,8 @@ with nothing failing any more, did not run within WAITS. grant_ms: from when its
 ready to when the last one ran, with taking back what was lent. skew_ms: between the first member
 and the last one being told to stop. states_checked: worlds of small clusters that were gone
 through (tests/across/search.py).
+
+real: of two nodes with real daemons (tests/bench/across_nodes.py).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from typing import Any
 from tests.across.fleet import Fleet
 from tests.across.search import explore
 from tests.across.world import Budget
-from tests.bench import write
+from tests.bench import across_nodes, write
 
 S = 1_000_000_000
 WAITS = 600 * S
@@ -49,7 +53,7 @@ def part(values: list[int], of_all: float) -> float:
     return round(sorted(values)[int(of_all * (len(values) - 1))] / 1e6, 3)
 
 
-def measure(_: Path) -> dict[str, Any]:
+def measure(place: Path) -> dict[str, Any]:
     grants = int(sys.argv[1]) if len(sys.argv) > 1 else GRANTS
     fleet = Fleet(seed=1)
     fleet.run(lambda: fleet.grants >= grants)
@@ -69,6 +73,7 @@ def measure(_: Path) -> dict[str, Any]:
         "link_drops": fleet.drops,
         "daemon_deaths": fleet.deaths,
         "states_checked": sum(explore(jobs, budget, finish_each=20) for jobs, budget in SEARCHES),
+        "real": across_nodes.measure(place),
     }
 
 

@@ -24,6 +24,7 @@ STARTING = (
     "admin/job_class.py",
     "admin/label_check.py",
     "admin/registration.py",
+    "admin/several_nodes.py",
     "slurm/clusters.py",
     "mps/mps.py",
     "mps/together.py",

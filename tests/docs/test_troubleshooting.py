@@ -20,7 +20,8 @@ from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
-from leased.leasing.tenant import Tenant
+from leased.leasing.registry import NOT_ACROSS
+from leased.leasing.tenant import Elsewhere, Tenant
 from leased.node.message_rate import BURST
 from leased.processes import procfs
 from leased.wire import client_messages, daemon_messages
@@ -163,6 +164,16 @@ def behind_online(leases: Leases) -> None:
         leases.clients.attach(tenant, FakeClient(100 * job), client_messages.Hello(0, True, {}))
 
 
+def elsewhere(why: str) -> Callable[[Leases], None]:
+    """Job 2 is on another node too."""
+
+    def case(leases: Leases) -> None:
+        leases.tenants[2].nodes = ("a", "b")
+        leases.tenants.elsewhere = lambda _: Elsewhere(why, {})
+
+    return case
+
+
 REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_DRAINED: drained,
     lib.GL_WAITS_LOST: lost,
@@ -171,6 +182,7 @@ REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_SHARE: lacks_share,
     lib.GL_WAITS_COPIES: lacks_copies,
     lib.GL_WAITS_ONLINE: behind_online,
+    lib.GL_WAITS_NODES: elsewhere("gpu-leased has not answered on b (X)"),
 }
 
 
@@ -191,10 +203,12 @@ def test_why_a_process_waits(short_dir: Path) -> None:
     assert known - {lib.GL_WAITS} == {lib.GL_WAITS_TURN, *REASONS}
     said = of_the_connection(short_dir)
     cases = [*REASONS.items(), (lib.GL_WAITS_CROWDED, unhosted)]
+    others = ("gpu-leased on a cannot be reached: X", "its turn has not come on b", NOT_ACROSS)
+    cases += [(lib.GL_WAITS_NODES, elsewhere(why)) for why in others]
     said += [f"this process waits: {reason(code, case)}" for code, case in cases]
     said.append(claim_desk.words("this process waits", MIB))
-    begin, others = "this process waits", ("this process waits: X", "this process waits for ")
-    said += [text for text in compiled() if text.startswith(begin) and not text.startswith(others)]
+    begin, more = "this process waits", ("this process waits: X", "this process waits for ")
+    said += [text for text in compiled() if text.startswith(begin) and not text.startswith(more)]
     check("A process waits", said)
 
 

@@ -248,7 +248,7 @@ def test_salloc_and_arrays(site: Site) -> None:
 
 
 def test_job_on_two_nodes_is_refused_by_the_daemon(site: Site) -> None:
-    with pytest.raises(Exception, match="several nodes cannot share GPUs yet"):
+    with pytest.raises(Exception, match="jobs on several nodes cannot share GPUs here"):
         ask(
             site.leased.admin_socket,
             {"op": "register", "job_id": 4_000_000, "uid": 0, "nodes": 2, "shards": 1, "gpus": [0]},

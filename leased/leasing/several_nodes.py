@@ -1,0 +1,207 @@
+"""Jobs on several nodes: carries what happens to them here to `across`, and its decisions out.
+
+The daemons of a job's nodes agree on when it runs (docs/across.md). The arbiter of each node has
+such a job as one of its tenants, whose leases are ordered (leased/core/orders.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from leased.across import actions as across
+from leased.across.across import Across
+from leased.across.bounds import Bounds
+from leased.across.messages import Message, Phase, State
+from leased.core import orders
+from leased.core.arbiter import Ordered
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Elsewhere, Tenant
+from leased.store.promises import Promises
+
+# What an order of the protocol is for the arbiter.
+ORDERS: dict[type, str] = {
+    across.Line: orders.LINE,
+    across.Hold: orders.HOLD,
+    across.Run: orders.RUN,
+    across.Stop: orders.STOP,
+}
+# What an answer of the arbiter is for the protocol.
+ANSWERS: dict[str, Callable[[str], across.Event]] = {
+    orders.READY: lambda job: across.Ready(job, True),
+    orders.UNREADY: lambda job: across.Ready(job, False),
+    orders.HELD: across.Held,
+    orders.STOPPED: across.Stopped,
+    orders.ENDS: across.EndWanted,
+}
+
+# What a member does, for people.
+WORDS = {
+    State.REST: "waits",
+    State.HOLDING: "gets its GPUs",
+    State.HELD: "has its GPUs",
+    State.RUNNING: "runs",
+    State.STOPPING: "stops",
+    State.STOPPED: "has stopped",
+}
+
+
+class Peers(Protocol):
+    """The daemons of other nodes; see leased/peers/peers.py."""
+
+    def send(self, node: str, message: Message) -> None: ...
+
+    def forget(self, job: str) -> None: ...
+
+    def faults(self, nodes: Iterable[str]) -> dict[str, str]: ...
+
+
+class SeveralNodes:
+    """node: this one's name. drain_ns: how long a job may take to stop, on any node. first_epoch:
+    above all that a daemon here has begun with. promises: what the daemon before this one had
+    promised. timer: told when next_deadline() may be another one."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        node: str,
+        drain_ns: int,
+        first_epoch: int,
+        *,
+        promises: Promises,
+        peers: Peers,
+    ):
+        self.leases, self.node, self.promises, self.peers = leases, node, promises, peers
+        self.timer: Callable[[], None] = lambda: None
+        tenants = [tenant for tenant in leases.tenants.values() if tenant.nodes]
+        kept = {
+            str(tenant.job_id): (tenant.nodes, self._gpus(tenant))
+            for tenant in tenants
+            if promises.is_promised(tenant.job_id)
+        }
+        self.across = Across(node, Bounds(drain_ns=drain_ns), first_epoch, kept)
+        self.wants: dict[str, bool] = {}  # what was said last
+        self.events: deque[across.Event] = deque()
+        self.busy = True
+        registry = leases.tenants
+        registry.on_joined, registry.on_left = self.joined, self.left
+        registry.refuses_nodes, registry.elsewhere = self.refuses, self.elsewhere
+        leases.grants.on_answer, leases.loop.on_settled = self.answered, self.settle
+        for tenant in tenants:
+            promises.open(tenant.job_id, str(tenant.job_id) in kept)
+        self._carry_out(self.across.start(leases.clock()))
+        self.busy = False
+        for tenant in tenants:
+            self._join(tenant)
+
+    def _gpus(self, tenant: Tenant) -> int:
+        devices = [self.leases.view.device(uuid).state for uuid in tenant.gang]
+        return sum(device.bit for device in devices)
+
+    # -- what happens here ----------------------------------------------------------------
+
+    def joined(self, tenant: Tenant) -> None:
+        """The job is on this node from now on."""
+        self.promises.open(tenant.job_id, False)
+        self._join(tenant)
+
+    def _join(self, tenant: Tenant) -> None:
+        self.handle(across.Joined(str(tenant.job_id), tenant.nodes, self._gpus(tenant)))
+
+    def left(self, job_id: int) -> None:
+        """The job has ended here."""
+        self.wants.pop(str(job_id), None)
+        self.handle(across.Left(str(job_id)))
+        self.promises.close(job_id)
+        self.peers.forget(str(job_id))
+
+    def answered(self, tenant: Tenant, answer: str) -> None:
+        """The arbiter says what has come of an order."""
+        self.handle(ANSWERS[answer](str(tenant.job_id)))
+
+    def received(self, node: str, message: Message) -> None:
+        """The daemon of another node has said something."""
+        self.handle(across.Received(node, message))
+
+    def settle(self) -> None:
+        """Something may have happened to a tenant: whether its processes wait for GPUs."""
+        for job in list(self.across.members):
+            tenant = self.leases.tenants.get(int(job))
+            wants = tenant is not None and bool(tenant.wanting())
+            if wants != self.wants.get(job, False):
+                self.wants[job] = wants
+                self.handle(across.Wants(job, wants))
+
+    def pass_time(self) -> None:
+        """A deadline has come."""
+        self.handle(across.Tick())
+
+    def next_deadline(self) -> int | None:
+        """When pass_time() is due, in ns of the leases' clock; None: never."""
+        return self.across.next_deadline()
+
+    def handle(self, event: across.Event) -> None:
+        """One event after the other, with all that it leads to: what is sent later is newer."""
+        self.events.append(event)
+        if self.busy:
+            return  # the outer call handles it
+        self.busy = True
+        try:
+            while self.events:
+                now = self.leases.clock()
+                self._carry_out(self.across.handle(self.events.popleft(), now))
+        finally:
+            self.busy = False
+        self.timer()
+
+    # -- what is to be done here ------------------------------------------------------------
+
+    def _carry_out(self, actions: list[across.Action]) -> None:
+        for action in actions:
+            if isinstance(action, across.Send):
+                self.peers.send(action.node, action.message)
+            elif isinstance(action, (across.Keep, across.Forget)):
+                self.promises.note(int(action.job), isinstance(action, across.Keep))
+            else:
+                self._order(action)
+
+    def _order(self, action: Any) -> None:
+        job_id = int(action.job)
+        if isinstance(action, across.Free):
+            order = orders.BACK if action.lined else orders.REST
+        else:
+            order = ORDERS[type(action)]
+        if isinstance(action, across.Run):
+            self.wants[action.job] = False  # as its member has it from here on
+        self.leases.run(Ordered(job_id, order))
+        tenant = self.leases.tenants.get(job_id)
+        if tenant is not None and order == orders.REST:
+            self.leases.grants.request_again(tenant)
+
+    # -- what people ask ----------------------------------------------------------------------
+
+    def refuses(self, nodes: tuple[str, ...]) -> str | None:
+        """Why a job on these nodes cannot be here; None: it can."""
+        if not nodes or self.node in nodes:
+            return None
+        return f"this node is {self.node} here, and the job is on others"
+
+    def elsewhere(self, tenant: Tenant) -> Elsewhere:
+        """What is known of the job on its other nodes."""
+        faults = self.peers.faults(tenant.nodes)
+        coordinator = self.across.coordinators.get(str(tenant.job_id))
+        if coordinator is None:
+            fault = faults.get(tenant.nodes[0])
+            why = f"gpu-leased on {tenant.nodes[0]} cannot be reached: {fault}" if fault else ""
+            return Elsewhere(why, {})
+        heard = {n: coordinator.heard[n] for n in tenant.nodes if n in coordinator.heard}
+        words = {node: WORDS[told.state] for node, told in heard.items()}
+        missing = self.across.missing(str(tenant.job_id))
+        if missing:
+            said = [f"{node} ({faults[node]})" if node in faults else node for node in missing]
+            return Elsewhere(f"gpu-leased has not answered on {', '.join(said)}", words)
+        if coordinator.phase != Phase.REST or not coordinator.stamp:
+            return Elsewhere("", words)
+        late = [node for node, told in heard.items() if not told.ready]
+        return Elsewhere(f"its turn has not come on {', '.join(late)}" if late else "", words)

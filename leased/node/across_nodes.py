@@ -1,0 +1,93 @@
+"""Jobs on several nodes: the daemon's part of them, where the site has set peers.port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from leased.base.errors import Refused
+from leased.config.config import Config
+from leased.leasing.leases import Leases
+from leased.leasing.several_nodes import SeveralNodes
+from leased.node.deadline_timer import DeadlineTimer
+from leased.peers.greeting import Terms
+from leased.peers.link import Address
+from leased.peers.munge import Munge
+from leased.peers.peers import Peers
+from leased.slurm import node_address, slurmconf
+from leased.slurm.commands import Slurm
+from leased.store.promises import Promises
+
+log = logging.getLogger("gpu-leased")
+
+
+class AcrossNodes:
+    """config: as it was at the start. first_epoch: above all that a daemon here has begun with."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        leases: Leases,
+        slurm: Slurm,
+        config: Config,
+        first_epoch: int,
+    ):
+        self.leases, self.slurm, self.config = leases, slurm, config
+        self.here = slurmconf.name_of_this_node(config.slurm_conf)
+        terms = Terms(2 * config.drain_ns)
+        munge = Munge(config.peers_munge)
+        self.peers = Peers(self.here, terms, munge, self._address, self._received)
+        self.several = SeveralNodes(
+            leases,
+            self.here,
+            terms.drain_ns,
+            first_epoch,
+            promises=Promises(config.runtime_dir / "promises"),
+            peers=self.peers,
+        )
+        self.timer = DeadlineTimer(loop, self.several.next_deadline, self.several.pass_time)
+        self.several.timer = self.timer.arm
+
+    async def begin(self) -> None:
+        """Listen to other daemons. Refused: the port is taken."""
+        try:
+            await self.peers.listen(self.config.peers_port, self.config.peers_listen or None)
+        except OSError as fault:
+            raise Refused(
+                f"peers.port: cannot listen on port {self.config.peers_port} ({fault})",
+                "set it to a port that is free on all nodes",
+            ) from None
+        log.info(
+            "jobs on several nodes: this is node %s, port %d", self.here, self.config.peers_port
+        )
+        self.timer.arm()
+
+    async def end(self) -> None:
+        self.timer.cancel()
+        await self.peers.close()
+
+    def _received(self, node: str, message: object) -> None:
+        self.several.received(node, message)  # type: ignore[arg-type]
+
+    async def _address(self, node: str) -> Address:
+        chosen = self.config.peers_addresses.get(node)
+        if chosen is not None:
+            return chosen
+        conf = slurmconf.find(os.environ, self.config.slurm_conf)
+        return await node_address.of(node, self.slurm.env, conf), self.config.peers_port
+
+
+def make(
+    loop: asyncio.AbstractEventLoop, leases: Leases, slurm: Slurm, config: Config, first_epoch: int
+) -> AcrossNodes | None:
+    """None: peers.port is not set. Refused: munge is not there."""
+    if not config.peers_port:
+        return None
+    try:
+        return AcrossNodes(loop, leases, slurm, config, first_epoch)
+    except OSError as fault:
+        raise Refused(
+            f"peers.port is set, but MUNGE cannot be used ({fault})",
+            "install munge (libmunge2), or set peers.port = 0",
+        ) from None

@@ -1,0 +1,32 @@
+"""What status and top say of jobs on several nodes."""
+
+from __future__ import annotations
+
+from leased.api.answers import Status
+from leased.cli import show, show_nodes
+from tests.cli import fake_status
+
+
+def answer() -> Status:
+    """Job 100 is on two nodes, as its first one sees it; job 101 as another one does."""
+    made = fake_status.status()
+    first, second = made["tenants"][:2]
+    first["on_nodes"] = {
+        "nodes": {"a": "runs", "b": None},
+        "why": "gpu-leased has not answered on b",
+    }
+    second["on_nodes"] = {"nodes": {"b": None, "a": None}, "why": None}
+    return made
+
+
+def test_each_node_is_named_with_what_is_known() -> None:
+    assert show_nodes.lines(answer()) == [
+        "job 100 is on several nodes: a (runs), b; gpu-leased has not answered on b",
+        "job 101 is on several nodes: b, a",
+    ]
+    assert show_nodes.lines(fake_status.status()) == [], "of older daemons too"
+
+
+def test_status_and_top_say_it() -> None:
+    said = [str(text) for text in show.notes(answer())]
+    assert all(line in said for line in show_nodes.lines(answer()))
