@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,17 +26,21 @@ ROOT = Path(__file__).resolve().parents[2]
 def munged(place: Path) -> Iterator[Path]:
     """MUNGE with a key of its own; the path of its socket."""
     place.mkdir(parents=True, exist_ok=True)
-    key, sock = place / "munge.key", place / "munge.socket"
+    key, path = place / "munge.key", place / "munge.socket"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
     command = ["/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}"]
-    command += [f"--socket={sock}", f"--pid-file={place}/munged.pid", "--num-threads=4"]
+    command += [f"--socket={path}", f"--pid-file={place}/munged.pid", "--num-threads=4"]
     command += [f"--seed-file={place}/munged.seed", f"--log-file={place}/munged.log"]
     daemon = Daemon.start("munged", command, place / "munged.out", os.environ)
     try:
-        daemon.wait_ready(sock.exists)
-        yield sock
+        daemon.wait_ready(path.exists)
+        yield path
     finally:
+        # A SIGTERM just before it waits for a connection is seen at the next one.
+        os.kill(daemon.process.pid, signal.SIGTERM)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as wakes:
+            wakes.connect(str(path))
         daemon.stop()
 
 
