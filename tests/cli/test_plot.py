@@ -111,7 +111,7 @@ def test_many_jobs_of_long_names_leave_room_and_colour(tmp_path: Path) -> None:
     """Their memory keeps its colours: no lines between them, which would cover them all."""
     needs_matplotlib()
     path = tmp_path / "many.svg"
-    command = [sys.executable, "-W", "error::UserWarning", "-c", MANY, str(path)]
+    command = [sys.executable, "-W", "error:constrained_layout not applied", "-c", MANY, str(path)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     svg = Drawn(path, {}).svg
