@@ -63,9 +63,9 @@ def test_a_call_that_fails_while_memory_is_away_lets_nothing_run(
     assert line(job) == "made"
 
     def both_are_off() -> bool:
-        first, *later = compute_groups(emulated_gpu)
-        assert first["stopped"]
-        return all(group["stopped"] for group in later) and len(later) == 1
+        off = [bool(group["stopped"]) for group in compute_groups(emulated_gpu)]
+        assert any(off), "that of the work is, all the time"
+        return off == [True, True]
 
     wait_until("the later one to be off", both_are_off)
     client.grant()
