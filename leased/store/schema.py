@@ -17,7 +17,8 @@ CREATE TABLE tenants (       -- those that are open
     opened REAL NOT NULL,    -- seconds since the epoch; with job_id it names one run of a job
     totals TEXT NOT NULL,    -- JSON: by UUID, bytes that the job sees
     name TEXT NOT NULL,      -- the job as squeue shows it
-    start INTEGER NOT NULL   -- when Slurm began the run, by its clock
+    start INTEGER NOT NULL,  -- when Slurm began the run, by its clock
+    nodes TEXT NOT NULL      -- JSON list; of a job on several
 );
 CREATE TABLE usage (         -- of open tenants
     job_id INTEGER NOT NULL,
@@ -55,6 +56,7 @@ CREATE TABLE ended (
     usage TEXT NOT NULL,     -- JSON: by UUID, arbiter.Usage
     name TEXT NOT NULL,
     start INTEGER NOT NULL,
+    nodes TEXT NOT NULL,
     PRIMARY KEY (job_id, opened)
 );
 CREATE INDEX ended_written ON ended (written);
@@ -74,10 +76,6 @@ CREATE TABLE settings (
 CREATE TABLE aside (         -- rows that made no sense
     at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
 );
-""",
-    1001: """
-ALTER TABLE tenants ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]'; -- JSON list; of a job on several
-ALTER TABLE ended ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]';
 """,
 }
 TABLES = {
