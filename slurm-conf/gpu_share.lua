@@ -8,7 +8,9 @@
 -- fault_of(job) returns a sentence for the user that names the remedy, or nil. job: what
 -- slurm_job_submit is called with. A heterogeneous job comes in its components, an array as one job.
 
-local M = { release = "@VERSION@" }
+-- several_nodes: whether jobs on several nodes can share GPUs, as the plugin's line in plugstack.conf
+-- has it. A site where they can sets it in its job_submit.lua.
+local M = { release = "@VERSION@", several_nodes = false }
 
 -- Options of SPANK plugins travel in the array job.spank_job_env, which is counted from 0.
 local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share=(.*)$"
@@ -153,7 +155,7 @@ end
 -- by `python -m leased.config.documents`: why a job cannot share, what a value of --gpu-share cannot
 -- say at once, and the values that each of its keys may have.
 local REFUSALS = {
-	several_nodes = "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
+	several_nodes = "jobs on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
 	both = "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs",
 	exclusive = "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share",
 	whole = "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share",
@@ -224,7 +226,7 @@ end
 
 local function fault_of_sharing(job, option)
 	local nodes = job.min_nodes or 1
-	if nodes > 1 and nodes < slurm.NO_VAL then
+	if nodes > 1 and nodes < slurm.NO_VAL and not M.several_nodes then
 		return REFUSALS.several_nodes
 	end
 	if asks_for(job, "gpu") then

@@ -11,6 +11,8 @@ if not found then
 	-- Jobs go on without this check: their nodes refuse what cannot share as well.
 	slurm.log_error("gpu-share: %s", tostring(gpu_share))
 end
+-- Where peers.port is set on all nodes, jobs on several nodes can share GPUs: remove the two dashes.
+-- if found then gpu_share.several_nodes = true end
 
 function slurm_job_submit(job, partitions, uid)
 	local fault = found and gpu_share.fault_of(job)

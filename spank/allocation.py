@@ -37,13 +37,15 @@ class Late(NoAnswer):
 
 class Allocation(NamedTuple):
     """job: the job as squeue shows it. start: when this run of it began, by slurmctld's clock, in
-    seconds since 1970. nodes: how many the job has. gpus: the GPUs of which it has shards, as
+    seconds since 1970. nodes: all that the job has, in an order that is the same on each of them.
+    node: which of them this one is; "": none. gpus: the GPUs of which it has shards, as
     indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
     component of a heterogeneous job. partition, qos, account: "": it has none.
     restarts: how often it has begun anew.
     """
 
-    nodes: int
+    nodes: tuple[str, ...]
+    node: str
     shards: int
     gpus: tuple[int, ...]
     whole: int
@@ -86,14 +88,16 @@ def parse(text: str) -> Allocation:
                 gpus.update(indices(where))
             elif name == "gpu":
                 whole += int(count)
-        nodes, component = int(fields["nodes"]), fields["component"] == "1"
+        nodes, node = tuple(fields["nodes"].split(",")), fields["node"]
+        component = fields["component"] == "1"
         job, start = fields["job"], int(fields["start"])
         owner = fields["partition"], fields["qos"], fields["account"]
         restarts = int(fields["restarts"])
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
     return Allocation(
-        nodes, shards, tuple(sorted(gpus)), whole, component, job, start, *owner, restarts
+        *(nodes, node, shards, tuple(sorted(gpus)), whole, component, job, start, *owner),
+        restarts,
     )
 
 

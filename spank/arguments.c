@@ -51,11 +51,13 @@ static int set_argument(const char *text, struct arguments *out)
 		return set_time("tq_max", text + 7, &out->tq_max_ns);
 	if (set_switch(text, "lock_off", &out->lock_off) ||
 	    set_switch(text, "check_gres", &out->check_gres) ||
+	    set_switch(text, "several_nodes", &out->several_nodes) ||
 	    set_switch(text, "containers", &out->containers))
 		return 0;
 	slurm_error(
 	    "gpu-share: plugstack.conf: unknown argument '%s'; known are admin_socket=, tq_min=, "
-	    "tq_max=, lock_off=yes|no, check_gres=yes|no and containers=yes|no",
+	    "tq_max=, lock_off=yes|no, check_gres=yes|no, several_nodes=yes|no and "
+	    "containers=yes|no",
 	    text);
 	return -1;
 }

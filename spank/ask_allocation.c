@@ -8,12 +8,13 @@
  *   job 7|7_3|12+1    the job as squeue shows it
  *   start SECONDS     when this run of it began, by slurmctld's clock, since 1970
  *   restarts N        how often Slurm has begun the job anew
- *   nodes N           how many nodes the job has
+ *   nodes NAME,NAME   all nodes of the job, in an order that is the same on each of them
+ *   node NAME         which of them this one is; nothing: none
  *   component 0|1     1: the job is a component of a heterogeneous job
  *   partition TEXT    in which the job runs, its QOS and its account; nothing: it has none
  *   qos TEXT
  *   account TEXT
- *   gres TEXT         the GRES on the job's first node, as `scontrol show job -d` prints it
+ *   gres TEXT         the job's GRES on this node, as `scontrol show job -d` prints it
  *
  * Exit status: 0; 3: there is no such job; 1: standard error says why there is no answer.
  */
@@ -22,8 +23,11 @@
 #include <errno.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define NO_SUCH_JOB 3
 
@@ -32,9 +36,48 @@ static const char *text_of(const char *text)
 	return text ? text : "";
 }
 
+/* Is it this node? slurmd tells its slurmstepd the node's name, which need not be the host's. */
+static bool is_here(const char *name)
+{
+	const char *here = getenv("SLURMD_NODENAME");
+	char host[256] = "";
+
+	if (here)
+		return !strcmp(name, here);
+	if (gethostname(host, sizeof(host) - 1))
+		return false;
+	return !strcmp(name, host) || !strcmp(name, strtok(host, "."));
+}
+
+/* Prints the job's nodes. Returns the place of this one among them; -1: it is none of them. */
+static int print_nodes(const job_info_t *job)
+{
+	__typeof__(slurm_hostlist_create("")) nodes = slurm_hostlist_create(job->nodes);
+	const char *separator = "";
+	char *name, *here = NULL;
+	int place = -1;
+
+	printf("nodes ");
+	for (int i = 0; nodes && (name = slurm_hostlist_shift(nodes)); i++) {
+		printf("%s%s", separator, name);
+		separator = ",";
+		if (place < 0 && is_here(name)) {
+			place = i;
+			here = name;
+		} else
+			free(name);
+	}
+	printf("\nnode %s\n", text_of(here));
+	free(here);
+	if (nodes)
+		slurm_hostlist_destroy(nodes);
+	return place;
+}
+
 static int print(const job_info_t *job)
 {
-	const char *gres = job->gres_detail_cnt ? job->gres_detail_str[0] : NULL;
+	const char *gres = NULL;
+	int place;
 
 	if (job->array_task_id != NO_VAL)
 		printf("job %u_%u\n", job->array_job_id, job->array_task_id);
@@ -42,8 +85,13 @@ static int print(const job_info_t *job)
 		printf("job %u+%u\n", job->het_job_id, job->het_job_offset);
 	else
 		printf("job %u\n", job->job_id);
-	printf("start %lld\nrestarts %u\nnodes %u\ncomponent %d\n", (long long)job->start_time,
-	       job->restart_cnt, job->num_nodes, job->het_job_id != 0);
+	place = print_nodes(job);
+	if (job->num_nodes == 1)
+		place = 0; /* whatever this node is called */
+	if (place >= 0 && (uint32_t)place < job->gres_detail_cnt)
+		gres = job->gres_detail_str[place];
+	printf("start %lld\nrestarts %u\ncomponent %d\n", (long long)job->start_time,
+	       job->restart_cnt, job->het_job_id != 0);
 	printf("partition %s\nqos %s\naccount %s\ngres %s\n", text_of(job->partition),
 	       text_of(job->qos), text_of(job->account), text_of(gres));
 	return fflush(stdout) ? 1 : 0;

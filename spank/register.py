@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from leased.api.step_fields import JOIN_FIELDS, Admitted, Register, Step
+from leased.api.step_fields import JOIN_FIELDS, NODES_MOST, Admitted, Register, Step
 from spank.allocation import Allocation, NoAnswer
 
 # Longer than a daemon takes that is started again on a busy machine.
@@ -135,8 +135,8 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         qos=has.qos,
         account=has.account,
         restarts=has.restarts,
-        nodes=has.nodes,
-        node_names=[],
+        nodes=len(has.nodes),
+        node_names=list(has.nodes) if 1 < len(has.nodes) <= NODES_MOST else [],
         shards=has.shards,
         gpus=list(has.gpus),
     )

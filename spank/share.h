@@ -30,6 +30,7 @@ struct arguments {
 	char admin_socket[108];
 	uint64_t tq_min_ns, tq_max_ns; /* 0: tq is not checked at submission */
 	bool lock_off;                 /* lock:off is allowed */
+	bool several_nodes;            /* jobs on several nodes can share */
 	bool containers; /* variables for container runtimes are set in jobs that share */
 	bool
 	    check_gres; /* at submission, compare --gpu-share with the GPUs that the job asks for */

@@ -106,9 +106,9 @@ static void refuse_request(enum refusal why)
 	submit_refuse("%s", sentences[why]);
 }
 
-static void check_request(const struct job_request *job)
+static void check_request(const struct arguments *arguments, const struct job_request *job)
 {
-	if (job->shard && job->nodes > 1)
+	if (job->shard && job->nodes > 1 && !arguments->several_nodes)
 		refuse_request(SEVERAL_NODES);
 	if (job->shard && job->gpu)
 		refuse_request(BOTH);
@@ -138,7 +138,7 @@ void submit_check(const struct arguments *arguments)
 	forget_inherited_environment();
 	if (!arguments->check_gres)
 		return;
-	check_request(&job);
+	check_request(arguments, &job);
 	/* The environment variable is the default for jobs with a shard, and for no others. */
 	if (!option_given && job.shard && from_env && *from_env)
 		check_limits(arguments, from_env,

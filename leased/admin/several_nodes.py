@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from leased.api.step_fields import NODES_MOST
 from leased.base.errors import Refused
 from leased.base.requests import TEXT, Request, get_int, shown
 from leased.config.options import NONE, TIME, Resolved
 
 ONE_RELEASE = "are gpu-leased and the plugin of one release?"
-NODES = 64  # of a job; its first node's daemon speaks with all the others
 
 
 def of(request: Request, refuses: Callable[[tuple[str, ...]], str | None]) -> tuple[str, ...]:
@@ -18,9 +18,9 @@ def of(request: Request, refuses: Callable[[tuple[str, ...]], str | None]) -> tu
     count, nodes = get_int(request, "nodes", 1, 2**20), _names(request.get("node_names", []))
     if count == 1:
         return ()
-    if count > NODES:
+    if count > NODES_MOST:
         raise Refused(
-            f"a job can share GPUs on at most {NODES} nodes, and this one has {count}",
+            f"a job can share GPUs on at most {NODES_MOST} nodes, and this one has {count}",
             "ask for fewer nodes, or for whole GPUs (--gres=gpu:1)",
         )
     why = refuses(nodes)
@@ -60,7 +60,7 @@ def check_more(nodes: tuple[str, ...], more: Mapping[str, int]) -> None:
 
 
 def _names(said: object) -> tuple[str, ...]:
-    names = said if isinstance(said, list) and len(said) <= NODES else [None]
+    names = said if isinstance(said, list) and len(said) <= NODES_MOST else [None]
     good = [name for name in names if isinstance(name, str) and name.isprintable()]
     if len(good) != len(names) or not all(0 < len(name) <= TEXT for name in good):
         raise Refused(f"node_names is {shown(said)}; it must be a list of names", ONE_RELEASE)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
+NODES_MOST = 64  # of a job that shares; its first node's daemon speaks with all the others
+
 
 class Join(TypedDict):
     """A further step of a job that shares. memory_mib: what the step may have of the host's
@@ -35,8 +37,8 @@ class Register(Step):
     """The first step of a job, or one with other GPUs. slurmctld says the rest: the job as squeue
     shows it, when its run began (seconds since 1970), its partition, QOS and account ("": none),
     how often it has begun anew, on how many nodes it is and how these are called (in one order, the
-    same on all of them; none for one node), and its shards and GPUs (Slurm's indices) on this
-    one."""
+    same on all of them; none for one node, or for more than NODES_MOST), and its shards and GPUs
+    (Slurm's indices) on this one."""
 
     job: str
     start: int

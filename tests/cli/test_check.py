@@ -260,6 +260,10 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: n.edit("plugstack.conf", "run/admin.sock", "x/admin.sock"),
         *("plugin-arguments", "the plugin connects to"),
     ),
+    "several nodes, which the daemons do not serve": (
+        lambda n: n.edit("plugstack.conf", " lock_off", " several_nodes=yes lock_off"),
+        *("several-nodes", "peers.port of this node is 0: jobs on several nodes fail here"),
+    ),
     "GresTypes": (
         lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),
         *("gres-types", "lacks shard"),
@@ -406,6 +410,10 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "limits": (
         lambda n: n.edit("plugstack.conf", "tq_max=10m lock_off=yes", "tq_max=9m lock_off=no"),
         *("plugin-arguments", "tq_max, lock_off of the plugin's line differ"),
+    ),
+    "several nodes, which are refused at submission": (
+        lambda n: n.write("gpu-leased.toml", n.toml() + "[peers]\nport = 6830\n"),
+        *("several-nodes", "does not say several_nodes=yes: jobs on several nodes are refused"),
     ),
     "unknown Slurm": (
         lambda n: setattr(n, "version", None),

@@ -28,7 +28,8 @@ class EmulatedGpu:
     """emugpud in a directory; a context manager.
 
     directory: for its socket, short (a socket's path has at most 107 bytes).
-    model: a file of models/ without its suffix. trace: keep who computed when.
+    model: a file of models/ without its suffix. trace: keep who computed when. node: its devices
+    have UUIDs that those of other nodes do not have.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class EmulatedGpu:
         model: str = "emu-h200-small",
         devices: int = 1,
         trace: bool = False,
+        node: int = 0,
     ):
         self.directory = directory.resolve()
         self.model = model
         self.devices = devices
+        self.node = node
         self.trace_file = self.directory / "trace" if trace else None
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -55,6 +58,7 @@ class EmulatedGpu:
         self.directory.chmod(0o755)
         command = [str(BUILD / "emugpud"), "--dir", str(self.directory)]
         command += ["--model", self.model, "--devices", str(self.devices)]
+        command += ["--node", str(self.node)]
         if self.trace_file:
             command += ["--trace", str(self.trace_file)]
         read, write = os.pipe()

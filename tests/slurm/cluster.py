@@ -64,6 +64,15 @@ class Accounting:
     usage: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What is a node's own on a machine that has several. plugin_args: of the plugin's line there.
+    env: of its slurmd, and of the tasks of jobs."""
+
+    plugin_args: Sequence[str]
+    env: Mapping[str, str]
+
+
 class PrivateSlurm:
     """munged, mariadbd, slurmdbd, slurmctld and slurmd; a context manager. Needs root.
 
@@ -71,6 +80,7 @@ class PrivateSlurm:
     gres.conf; None makes nodes that stand for GPUs. gpu_fields: more of them there. slurm_conf,
     cgroup_conf: further lines.
     env: what the daemons and all commands get besides, slurmd_env: slurmd alone.
+    machines: for each node, if each is to be like a machine of its own, what is its own there.
     progress: called with words.
     """
 
@@ -89,6 +99,7 @@ class PrivateSlurm:
         cgroup_conf: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         slurmd_env: Mapping[str, str] | None = None,
+        machines: Sequence[Machine] = (),
         progress: Callable[[str], None] = lambda _: None,
     ):
         self.prefix = prefix.resolve()
@@ -104,6 +115,9 @@ class PrivateSlurm:
         self.cgroup_conf = list(cgroup_conf)
         self.extra_env = dict(env or {})
         self.slurmd_env = dict(slurmd_env or {})
+        self.machines = dict(zip(self.layout.node_names, machines, strict=False))
+        if machines:
+            self.extra_conf.append(f"TaskProlog={self.layout.etc}/task_prolog")
         self.progress = progress
         self.daemons: list[Daemon] = []
         self.version = "?"
@@ -215,11 +229,28 @@ class PrivateSlurm:
             (layout.etc / name).write_text(text)
         for name in ("slurmdbd.conf", "mariadb.sql"):
             (layout.etc / name).chmod(0o600)
+        for name, machine in self.machines.items():
+            self._write_machine(layout.node_etc(name), machine)
 
-    def _plugstack(self) -> str:
+    def _write_machine(self, etc: Path, machine: Machine) -> None:
+        """Slurm reads plugstack.conf beside slurm.conf. Jobs have the environment of who submitted
+        them, so a node's own is added by the task prolog."""
+        etc.mkdir(exist_ok=True)
+        for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
+            (etc / name).unlink(missing_ok=True)
+            (etc / name).symlink_to(f"../{name}")
+        (etc / "plugstack.conf").write_text(self._plugstack(machine.plugin_args))
+        exports = "".join(f"export {name}={text}\n" for name, text in machine.env.items())
+        (etc / "environment").write_text(exports)
+        prolog = self.layout.etc / "task_prolog"
+        prolog.write_text(f'#!/bin/sh\ncat "{self.layout.etc}/$SLURMD_NODENAME/environment"\n')
+        prolog.chmod(0o755)
+
+    def _plugstack(self, further: Sequence[str] = ()) -> str:
         if self.plugin is None:
             return ""
-        return " ".join(["optional", str(self.plugin), *self.plugin_args]) + "\n"
+        words = ["optional", str(self.plugin), *self.plugin_args, *further]
+        return " ".join(words) + "\n"
 
     def _start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> Daemon:
         self.progress(f"starting {name}")
@@ -289,7 +320,16 @@ class PrivateSlurm:
     def start_slurmd(self, node: str, *arguments: str) -> Daemon:
         """Start the slurmd of one node."""
         command = ("/usr/sbin/slurmd", "-D", "-N", node, *arguments)
-        return self._start(f"slurmd-{node}", *command, env=self.slurmd_env)
+        return self._start(f"slurmd-{node}", *command, env=self.slurmd_env | self.node_env(node))
+
+    def node_env(self, node: str) -> dict[str, str]:
+        """What the daemons of a node that is like a machine of its own get besides."""
+        machine = self.machines.get(node)
+        if machine is None:
+            return {}
+        etc = self.layout.node_etc(node)
+        own = {"SLURM_CONF": str(etc / "slurm.conf"), "SLURMD_NODENAME": node}
+        return own | dict(machine.env)
 
     def stop_daemon(self, name: str) -> None:
         """Stop one of the daemons, by its name: slurmctld, slurmd-NODE."""

@@ -50,6 +50,10 @@ class Layout:
     def etc(self) -> Path:
         return self.prefix / "etc"
 
+    def node_etc(self, node: str) -> Path:
+        """Where a node has a plugstack.conf and an environment of its own."""
+        return self.etc / node
+
     @property
     def log(self) -> Path:
         return self.prefix / "log"

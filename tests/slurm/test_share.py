@@ -92,7 +92,7 @@ NEEDS_OTHER_GRES = {
     "shards and --gpus": (["--gres=shard:1", "--gpus=1"], "has whole GPUs or shards, not both"),
     "two nodes": (
         ["--gres=shard:1", "-N2"],
-        "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs",
+        "jobs on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs",
     ),
 }
 

@@ -96,6 +96,16 @@ def test_other_jobs_are_left_alone(rules: Lua, job: dict[str, str | int]) -> Non
     assert fault(rules, **job) is None
 
 
+def test_jobs_on_several_nodes_are_left_to_a_site_where_they_can_share(rules: Lua) -> None:
+    rules.run("M.several_nodes = true")
+    try:
+        assert fault(rules, tres_per_node="gres/shard:1", min_nodes=2) is None
+        words = fault(rules, tres_per_node="gres/shard:1,gres/gpu:1", min_nodes=2)
+        assert "not both" in (words or "nothing")
+    finally:
+        rules.run("M.several_nodes = false")
+
+
 def test_a_value_is_repeated_without_harm(rules: Lua) -> None:
     said = fault(rules, option="\x1b[31m" + "x" * 200) or ""
     assert said.startswith(f"'?[31m{'x' * 35}...' is no value")

@@ -12,17 +12,21 @@ from hypothesis import strategies as st
 from spank import allocation
 from spank.allocation import MOST_GPUS, Allocation, NoAnswer, ask_slurmctld, parse
 
+NAMES = ("gpu7", "gpu10")
 OWNER = "restarts 0\npartition gpu\nqos normal\naccount \n"
 
 
 def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
-    return f"job 5_7\nstart 99\nnodes {nodes}\ncomponent {component}\n{OWNER}gres {gres}\n"
+    names = ",".join(NAMES[:nodes])
+    node = f"nodes {names}\nnode {NAMES[nodes - 1]}\n"
+    return f"job 5_7\n{node}start 99\ncomponent {component}\n{OWNER}gres {gres}\n"
 
 
 def has(
     nodes: int, shards: int, gpus: tuple[int, ...], whole: int, component: bool = False
 ) -> Allocation:
-    return Allocation(nodes, shards, gpus, whole, component, "5_7", 99, "gpu", "normal")
+    names = NAMES[:nodes]
+    return Allocation(names, names[-1], shards, gpus, whole, component, "5_7", 99, "gpu", "normal")
 
 
 TEXTS = {
@@ -52,7 +56,7 @@ def test_nodes_and_components() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "nodes 1\n", "nodes x\ncomponent 0\ngres \n", answer("shard:1((null))")),
+        *("", "nodes 1\n", "nodes x\nnode \ncomponent 0\ngres \n", answer("shard:1((null))")),
         *(answer("shard:1(IDX:)"), answer("shard:1(IDX:0),"), answer("shard:one(IDX:0)")),
         *(answer("shard:1(IDX:0-999999999)"), answer("shard:1(IDX:0)\tx"), answer("shard:1")),
     ],
@@ -80,9 +84,10 @@ def program(where: Path, *lines: str) -> str:
 
 def test_the_program_is_asked(tmp_path: Path) -> None:
     owner = map(repr, OWNER.splitlines())
-    lines = ("job 5_7", "start 99", 'nodes "$1"', "component 0", *owner, "'gres shard:1(IDX:0)'")
+    here = 'nodes "gpu$1"', 'node "gpu$1"'
+    lines = ("job 5_7", "start 99", *here, "component 0", *owner, "'gres shard:1(IDX:0)'")
     path = program(tmp_path, *(f"echo {line}" for line in lines))
-    assert ask_slurmctld(path, 12, unsaid) == has(12, 1, (0,), 0)
+    assert ask_slurmctld(path, 7, unsaid) == has(1, 1, (0,), 0)
 
 
 def unsaid(text: str) -> None:

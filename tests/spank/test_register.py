@@ -14,7 +14,7 @@ from typing import Any
 import cffi
 import pytest
 
-from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS, STEP_FIELDS, Step
+from leased.api.step_fields import JOIN_FIELDS, NODES_MOST, REGISTER_FIELDS, STEP_FIELDS, Step
 from spank import build_half
 from spank.allocation import Allocation, NoAnswer
 from spank.register import register
@@ -24,9 +24,10 @@ STEP = Step(job_id=7, uid=5, memory_mib=100, options="tq:5", cluster="c")
 JOIN = {"op": "join", **STEP}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
-SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q")
-WHOLE = Allocation(nodes=1, shards=0, gpus=(), whole=2)
-NOTHING = Allocation(nodes=1, shards=0, gpus=(), whole=0)
+HERE = ("gpu7",), "gpu7"
+SHARES = Allocation(*HERE, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q")
+WHOLE = Allocation(*HERE, shards=0, gpus=(), whole=2)
+NOTHING = Allocation(*HERE, shards=0, gpus=(), whole=0)
 GRANTED = "ok\npreload=/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
 
 
@@ -90,8 +91,28 @@ def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
     with daemon(path, [OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
     owner = {"partition": "", "qos": "q", "account": "", "restarts": 0}
-    found = {"job": "5_3", "start": 99, **owner, "nodes": 1, "shards": 2, "gpus": [0, 2]}
+    found = {
+        "job": "5_3",
+        "start": 99,
+        **owner,
+        "nodes": 1,
+        "node_names": [],
+        "shards": 2,
+        "gpus": [0, 2],
+    }
     assert asked == [{"op": "register", **STEP, **found}]
+
+
+@pytest.mark.parametrize("nodes", [2, NODES_MOST, NODES_MOST + 1])
+def test_the_nodes_of_a_job_are_named(short_dir: Path, nodes: int) -> None:
+    """Not so many that the request has no room for them: there the daemon refuses their number."""
+    path = short_dir / "admin.sock"
+    names = tuple(f"gpu{n}" for n in range(nodes))
+    with daemon(path, [OK]) as asked:
+        has = SHARES._replace(nodes=names, node="gpu1")
+        assert register(str(path), STEP, False, True, says(has)) == GRANTED
+    named = list(names) if nodes <= NODES_MOST else []
+    assert [(asked[0]["nodes"], asked[0]["node_names"])] == [(nodes, named)]
 
 
 def test_a_daemon_that_ends_meanwhile_is_asked_again(short_dir: Path) -> None:

@@ -126,12 +126,28 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
     wrong = [name for name, ns in limits.items() if name in given and _ns(given[name]) != ns]
     if "lock_off" in given and (given["lock_off"] == "yes") != site.config.lock_off:
         wrong.append("lock_off")
+    yield from _several_nodes(site, line, given.get("several_nodes", "no") == "yes")
     if wrong:
         words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
         remedy = "write the values of [limits] in the line; the node's limits apply in any case"
         yield Finding("plugin-arguments", WARNING, words, remedy)
     else:
         yield Finding("plugin-arguments", OK, "the plugin's arguments fit this node")
+
+
+def _several_nodes(site: Site, line: PluginLine, told: bool) -> Iterator[Finding]:
+    if told == bool(site.config.peers_port):
+        return
+    if told:
+        words = f"{line.file} says several_nodes=yes, but peers.port of this node is 0: jobs on"
+        words += " several nodes fail here"
+        remedy = "set peers.port in gpu-leased.toml on all nodes"
+        yield Finding("several-nodes", FAULT, words, remedy)
+    else:
+        words = f"peers.port is set, but {line.file} does not say several_nodes=yes: jobs on"
+        words += " several nodes are refused at submission"
+        remedy = "write several_nodes=yes in the line on all hosts"
+        yield Finding("several-nodes", WARNING, words, remedy)
 
 
 def _ns(text: str) -> int | None:

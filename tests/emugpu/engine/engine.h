@@ -316,6 +316,7 @@ struct emulator {
 	pthread_mutex_t lock;
 	struct device devices[EMU_MAX_DEVICES];
 	uint32_t n_devices;
+	uint8_t node; /* devices of two nodes have different UUIDs */
 	struct process *processes;
 	struct account *accounts;
 	uint64_t next_id, next_pointer, next_seq;

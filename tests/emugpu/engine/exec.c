@@ -537,6 +537,7 @@ static void describe(struct device *device)
 	memcpy(info->name, m->name, sizeof(info->name));
 	for (int i = 0; i < 16; i++)
 		info->uuid_bytes[i] = (uint8_t)(0xE0 + i * 7);
+	info->uuid_bytes[14] = (uint8_t)(info->uuid_bytes[14] + emulator.node);
 	info->uuid_bytes[15] = (uint8_t)device->index;
 	for (int i = 0, at = snprintf(info->uuid, sizeof(info->uuid), "GPU-"); i < 16; i++)
 		at +=

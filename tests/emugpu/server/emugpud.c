@@ -418,7 +418,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 	    {"dir", 1, NULL, 'd'},      {"model", 1, NULL, 'm'}, {"devices", 1, NULL, 'n'},
 	    {"ready-fd", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"ctl", 1, NULL, 'c'},
-	    {NULL, 0, NULL, 0},
+	    {"node", 1, NULL, 'o'},     {NULL, 0, NULL, 0},
 	};
 	static struct model model;
 	const char *dir = NULL, *name = "emu-h200-small", *ctl = NULL, *trace = NULL;
@@ -446,6 +446,9 @@ int main(int argc, char **argv)
 		case 'c':
 			ctl = optarg;
 			break;
+		case 'o':
+			emulator.node = (uint8_t)strtol(optarg, NULL, 10);
+			break;
 		default:
 			return 2;
 		}
@@ -455,7 +458,7 @@ int main(int argc, char **argv)
 	if (!dir || devices < 1 || devices > EMU_MAX_DEVICES) {
 		fprintf(stderr,
 		        "usage: emugpud --dir DIR [--model NAME] [--devices 1..%d] "
-		        "[--ready-fd FD] [--trace FILE]\n",
+		        "[--ready-fd FD] [--trace FILE] [--node 0..255]\n",
 		        EMU_MAX_DEVICES);
 		return 2;
 	}

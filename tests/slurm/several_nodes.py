@@ -1,0 +1,78 @@
+"""A cluster of several nodes on this machine, each with its own gpu-leased and emulated GPU.
+
+The nodes differ in what a job meets there: the daemon's sockets, the GPU, the environment. They
+share the network and the processes, so a daemon knows its jobs by their slurmstepd alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.cluster import Machine, PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.site import Site
+from tests.support.work_dir import work_dir
+
+CONTAIN = "PrologFlags=Contain"  # a step of Slurm's own begins on all nodes of a job with it
+
+
+@dataclass
+class SeveralNodes:
+    """sites: by node, in Slurm's order."""
+
+    slurm: PrivateSlurm
+    work: Path
+    sites: list[Site] = field(default_factory=list)
+    gpus: list[EmulatedGpu] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return self.slurm.layout.node_names
+
+
+@contextmanager
+def several_nodes(
+    nodes: int = 2,
+    *,
+    gpus: int = 1,
+    slurm_conf: Sequence[str] = (CONTAIN,),
+    plugin_args: Sequence[str] = (),
+    leased_conf: Callable[[PrivateSlurm, int], str] = lambda _, __: "",
+    hurried: Sequence[str] = (),
+) -> Iterator[SeveralNodes]:
+    """gpus: of each node. leased_conf: more of its daemon's configuration, by its place."""
+    work = work_dir()
+    work.chmod(0o755)
+    with contextlib.ExitStack() as all_of_it:
+        all_of_it.callback(shutil.rmtree, work, ignore_errors=True)
+        emulated = [EmulatedGpu(work / f"gpu{n}", devices=gpus, node=n) for n in range(nodes)]
+        for gpu in emulated:
+            all_of_it.enter_context(gpu)
+        slurm = PrivateSlurm(
+            work / "slurm",
+            nodes=nodes,
+            gpus=gpus,
+            plugin_args=plugin_args,
+            slurm_conf=slurm_conf,
+            env={"LD_LIBRARY_PATH": emulated[0].env["LD_LIBRARY_PATH"]},
+            machines=[
+                Machine([f"admin_socket={work}/run{n}/admin.sock"], gpu.env)
+                for n, gpu in enumerate(emulated)
+            ],
+        )
+        all_of_it.enter_context(slurm)
+        (work / "out").mkdir()
+        (work / "out").chmod(0o777)
+        made = SeveralNodes(slurm, work / "out", gpus=emulated)
+        for n, name in enumerate(made.names):
+            conf = leased_conf(slurm, n)
+            env = slurm.env | slurm.node_env(name)
+            daemon = Leased(work / f"leased{n}", work / f"run{n}", env, conf, hurried=hurried)
+            made.sites.append(Site(slurm, all_of_it.enter_context(daemon), made.work))
+        yield made
