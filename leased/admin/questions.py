@@ -58,6 +58,7 @@ def _ended(record: TenantRecord) -> answers.EndedJob:
         "job": record.job,
         "usage": {uuid: figures(used) for uuid, used in record.usage.items()},
         "steps": step_record.said(record.steps),
+        "nodes": list(record.nodes),
     }
 
 
@@ -163,6 +164,7 @@ class Questions:
             "job_class": tenant.given.job_class,
             "share": share_details.of_tenant(self.leases, tenant),
             "clients": len(tenant.clients),
+            "nodes": list(tenant.nodes),
             "reason": self._reason(tenant) if waits else None,
             "gpus": [
                 cast(answers.OwnGpu, self._gpu(tenant, uuid) | figures(usage[uuid]))

@@ -52,7 +52,7 @@ class OwnGpu(GpuOfJob):
 
 
 class OwnJob(TypedDict):
-    """A job of the user who asks. job: as squeue shows it."""
+    """A job of the user who asks. job: as squeue shows it. nodes: all that it has, if several."""
 
     job_id: int
     job: str
@@ -66,6 +66,7 @@ class OwnJob(TypedDict):
     job_class: NotRequired[str]  # online, offline or none
     share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     clients: int
+    nodes: NotRequired[list[str]]
     reason: Reason | None
     gpus: list[OwnGpu]
 
@@ -82,12 +83,14 @@ Step = TypedDict("Step", {"from": float, "to": float, "gpus": dict[str, StepGpu]
 
 
 class EndedJob(TypedDict):
-    """The last run of a job that is over. usage: by device. steps: by name."""
+    """The last run of a job that is over. usage: by device. steps: by name. nodes: all that it had,
+    if several."""
 
     job_id: int
     job: str
     usage: dict[str, Figures]
     steps: NotRequired[dict[str, Step]]
+    nodes: NotRequired[list[str]]
 
 
 class Ended(TypedDict):

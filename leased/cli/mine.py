@@ -11,11 +11,12 @@ from typing import Any, cast
 from leased.api import own_job_answers as answers
 from leased.api.client import Answer, ask
 from leased.base.errors import NoAnswer, Refused
-from leased.base.words import count, size
+from leased.base.words import count, first_of, size
 from leased.cli import show_classes, show_shares
 from leased.config import config
 
 PRELOAD = "LD_PRELOAD"
+NODES_NAMED = 8
 NO_JOB = (
     "You have no job on this node that shares a GPU. "
     "With its number, mine also shows one that has ended."
@@ -113,6 +114,9 @@ def _job(job: answers.OwnJob) -> str:
     lines = [f"job {job['job']} {_state(job)}"]
     if job["reason"]:
         lines.append(f"  why: {job['reason']['text']}")
+    nodes = job.get("nodes", [])
+    if nodes:
+        lines.append(f"  it has its GPUs on {_nodes(nodes)}, all at once or none; here it has:")
     share = job.get("share")
     lines += [f"  it {words}" for words in (show_shares.of_share(share) if share else [])]
     for gpu in job["gpus"]:
@@ -177,6 +181,12 @@ def _user(uid: int) -> str:
 
 def _ended(job: answers.EndedJob) -> str:
     lines = [f"job {job['job']} has ended"]
+    nodes = job.get("nodes", [])
+    if nodes:
+        lines.append(
+            f"  it was on {_nodes(nodes)}, and this is what it had here; for all of them, see "
+            f"gpu-leasectl report -j {job['job']}"
+        )
     for uuid, used in job["usage"].items():
         lines.append(
             f"  {uuid}: {_time(used['lease_s'])} of lease and {_time(used['wait_s'])} of waiting "
@@ -190,6 +200,10 @@ def _ended(job: answers.EndedJob) -> str:
         for uuid, used in step["gpus"].items()
     ]
     return "\n".join(lines)
+
+
+def _nodes(names: list[str]) -> str:
+    return f"{count(len(names), 'node')} ({first_of(names, NODES_NAMED)})"
 
 
 def _time(seconds: float) -> str:

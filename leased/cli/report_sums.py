@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from leased.slurm.sacct import Row
+from leased.slurm.usage_record import Run
 from leased.usage.usage import FIGURES, MEAN
 
 # Figures of a record that are added up as they are: neither averages nor the most of something.
@@ -21,6 +22,7 @@ class Use(NamedTuple):
     that is known. step: its name; "": it is of the whole run."""
 
     row: Row
+    node: str
     device: str  # its name, such as node1:0
     since: float
     until: float
@@ -100,7 +102,7 @@ KEYS: dict[str, Callable[[Use], str]] = {
     "account": lambda use: use.row.account,
     "job": lambda use: use.row.label,
     "device": lambda use: use.device,
-    "node": lambda use: use.row.node,
+    "node": lambda use: use.node,
     "step": lambda use: f"{use.row.label}.{use.step}" if use.step else use.row.label,
 }
 
@@ -112,13 +114,18 @@ def uses(row: Row) -> Iterator[Use]:
         return
     span = run.since, max(run.since, run.until)
     for uuid, figures in run.gpus.items():
-        device = f"{row.node}:{run.indices.get(uuid, uuid[:12])}"
         # Old records have no time of their own.
-        yield Use(row, device, *span, {"time_s": span[1] - span[0], **figures})
+        yield Use(row, *_place(row, run, uuid), *span, {"time_s": span[1] - span[0], **figures})
     # Which devices is not known: each is taken for one that nobody else was on.
     for n in range(run.cut):
         part = {name: amount / run.cut for name, amount in run.total.items()}
-        yield Use(row, f"{row.node}:? ({row.label}, {n + 1})", *span, part)
+        yield Use(row, row.node, f"{row.node}:? ({row.label}, {n + 1})", *span, part)
+
+
+def _place(row: Row, run: Run, uuid: str) -> tuple[str, str]:
+    """The node of a device, and the device's name."""
+    node = run.nodes.get(uuid, row.node)
+    return node, f"{node}:{run.indices.get(uuid, uuid[:12])}"
 
 
 def step_uses(row: Row) -> Iterator[Use]:
@@ -129,8 +136,8 @@ def step_uses(row: Row) -> Iterator[Use]:
         return
     for name, step in run.steps.items():
         for uuid, figures in step.gpus.items():
-            device = f"{row.node}:{run.indices.get(uuid, uuid[:12])}"
-            yield Use(row, device, step.since, max(step.since, step.until), figures, name)
+            span = step.since, max(step.since, step.until)
+            yield Use(row, *_place(row, run, uuid), *span, figures, name)
 
 
 def summed(found: Iterable[Use], by: str) -> list[Sums]:

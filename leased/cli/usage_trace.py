@@ -26,7 +26,8 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
 
     Refused: no job there has a record, or they are of several nodes and none was named.
     """
-    found = [(row, row.usage) for row in rows if row.usage is not None and row.usage.gpus]
+    used = [(row, row.usage) for row in rows if row.usage is not None and row.usage.gpus]
+    found = [(row, run) for row, run in used if not run.nodes]  # the simulator has one node
     nodes = sorted({row.node for row, _ in found})
     if node is None and len(nodes) > 1:
         raise Refused(

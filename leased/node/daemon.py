@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ from leased.node.service_manager import notify
 from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder
+from leased.slurm import slurmconf
 from leased.slurm.commands import Slurm
 from leased.slurm.usage_writer import UsageWriter
 from leased.store.registrations import Registrations
@@ -89,7 +91,9 @@ class Daemon:
             node=self,
             mps=self.mps,
         )
-        self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
+        self.writer = UsageWriter(
+            self.store, lambda: self.slurm.env, self._indices, self._node_name
+        )
         self.admin = self._make_admin()
         self.copies = self._make_copies()
         self._connect_parts()
@@ -178,6 +182,13 @@ class Daemon:
     def _indices(self) -> dict[str, int]:
         """By UUID, the GPUs' indices as Slurm counts them."""
         return {gpu.uuid: gpu.index for gpu in self.leases.gpus.slurms()}
+
+    def _node_name(self) -> str:
+        """This node's name in Slurm, or the host's where that is not known."""
+        try:
+            return slurmconf.name_of_this_node(self.in_force.slurm_conf)
+        except OSError:
+            return socket.gethostname()
 
     # -- life -------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from leased.store.records import Run, TenantRecord
 from leased.usage import step_usage
 from leased.usage.usage import together
 
+NODE_S = 30.0  # after a job's end, for each of its nodes, before those behind it go on without it
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 NO_ROW = "Slurm's accounting has no row of the job yet"
 OTHER_RUNS = "Slurm's accounting has only other runs of the job yet"
@@ -40,10 +41,15 @@ class JobRow:
 
 
 def comment(
-    runs: Sequence[TenantRecord], indices: Mapping[str, int] | None = None, existing: str = ""
+    runs: Sequence[TenantRecord],
+    indices: Mapping[str, int] | None = None,
+    existing: str = "",
+    node: str = "",
 ) -> str:
     """Our part of the comment of one row. indices: Slurm's indices of the devices, by UUID.
-    existing: the comment that the row has now."""
+    existing: the comment that the row has now. node: this one, if the job is on several, all of
+    which find room."""
+    most = usage_record.LONGEST // max(1, len(runs[-1].nodes)) - len(usage_record.BETWEEN)
     return usage_record.record(
         together(*(run.usage for run in runs)),
         runs[-1].lock,
@@ -52,8 +58,22 @@ def comment(
         indices or {},
         steps=step_usage.added(run.steps for run in runs),
         job_class=runs[-1].job_class,
-        room=usage_record.room(existing),
+        node=node,
+        room=min(usage_record.room(existing, node), most),
     )
+
+
+def waits_for(run: TenantRecord, node: str, existing: str, now: float) -> str:
+    """The node of the job that is to write its part into this comment before this node does; "":
+    none. now: seconds since 1970.
+
+    slurmdbd lets one daemon write over what another one has written meanwhile, so they do it in the
+    order of the job's nodes. One that does not come is not waited for any longer.
+    """
+    place = run.nodes.index(node) if node in run.nodes else 0
+    before = run.nodes[place - 1] if place else ""
+    late = now > (run.closed or now) + place * NODE_S
+    return "" if late or not before or before in usage_record.nodes(existing) else before
 
 
 def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:

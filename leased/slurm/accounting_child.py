@@ -1,9 +1,10 @@
 """Write usage into Slurm's accounting through libslurm, which may end the process it runs in.
 
 So main() runs in a child process. It reads one line of JSON for each job from standard input:
-{"runs": [RUN, ...], "indices": {UUID: INDEX}}, with all runs that the store has of the job. It
-writes one line for each run to standard output as soon as the outcome is known:
-{"run": [JOB_ID, OPENED], "done": true, "why": ""}, where `why` says what kept it from being done.
+{"runs": [RUN, ...], "indices": {UUID: INDEX}, "node": NAME}, with all runs that the store has of
+the job, and what Slurm calls this node. It writes one line for each run to standard output as soon
+as the outcome is known: {"run": [JOB_ID, OPENED], "done": true, "why": ""}, where `why` says what
+kept it from being done.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from leased.base.errors import Refused
-from leased.slurm.accounting import JobRow, by_row, comment
+from leased.slurm.accounting import JobRow, by_row, comment, waits_for
 from leased.slurm.usage_record import LONGEST, merged
 from leased.store.records import TenantRecord
 from leased.usage.step_usage import StepUsage
@@ -28,16 +30,16 @@ ROWS_MOST = 4096  # runs of one job
 AROUND_S = 600
 
 
-def encode(runs: list[TenantRecord], indices: Mapping[str, int]) -> str:
+def encode(runs: list[TenantRecord], indices: Mapping[str, int], node: str = "") -> str:
     """A job's line on standard input. indices: Slurm's indices of the devices, by UUID."""
     used = {uuid: indices[uuid] for run in runs for uuid in run.usage if uuid in indices}
-    return json.dumps({"runs": [asdict(run) for run in runs], "indices": used})
+    return json.dumps({"runs": [asdict(run) for run in runs], "indices": used, "node": node})
 
 
-def decode(line: str) -> tuple[list[TenantRecord], dict[str, int]]:
+def decode(line: str) -> tuple[list[TenantRecord], dict[str, int], str]:
     """The reverse of encode()."""
     said = json.loads(line)
-    return [_run(run) for run in said["runs"]], said["indices"]
+    return [_run(run) for run in said["runs"]], said["indices"], said["node"]
 
 
 def _run(said: Mapping[str, Any]) -> TenantRecord:
@@ -45,7 +47,8 @@ def _run(said: Mapping[str, Any]) -> TenantRecord:
         name: StepUsage(**{**step, "usage": _usage(step["usage"])})
         for name, step in said["steps"].items()
     }
-    return TenantRecord(**{**said, "usage": _usage(said["usage"]), "steps": steps})
+    of_json = {"usage": _usage(said["usage"]), "steps": steps, "nodes": tuple(said["nodes"])}
+    return TenantRecord(**{**said, **of_json})
 
 
 def _usage(said: Mapping[str, Any]) -> dict[str, Usage]:
@@ -103,8 +106,11 @@ def tell(run: TenantRecord, why: str = "") -> None:
     print(json.dumps(answer), flush=True)
 
 
-def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, int]) -> None:
-    """Write one job's runs, each on its row; a row of several runs has their sum."""
+def write_job(
+    slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, int], here: str = ""
+) -> None:
+    """Write one job's runs, each on its row; a row of several runs has their sum. here: what Slurm
+    calls this node."""
     since = min(run.start or run.opened for run in runs) - AROUND_S
     until = max(run.closed or run.opened for run in runs) + AROUND_S
     placed, why = by_row(runs, slurmdb.rows(runs[0].job_id, since, until))
@@ -116,14 +122,24 @@ def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, 
         if not waiting:
             continue
         try:
-            there = slurmdb.comment(row)
-            slurmdb.set_comment(row, merged(there, comment(on_it, indices, there)))
+            said = _write_row(slurmdb, row, on_it, indices, here)
         except Refused as fault:
             said = str(fault)
-        else:
-            said = ""
         for run in waiting:
             tell(run, said)
+
+
+def _write_row(
+    slurmdb: Slurmdb, row: JobRow, runs: list[TenantRecord], indices: Mapping[str, int], here: str
+) -> str:
+    """Returns why not; "": it is written. Refused: slurmdbd does not take it."""
+    there = slurmdb.comment(row)
+    node = here if runs[-1].nodes else ""
+    before = waits_for(runs[-1], node, there, time.time())
+    if before:
+        return f"the part of {before} comes first"
+    slurmdb.set_comment(row, merged(there, comment(runs, indices, there, node), node))
+    return ""
 
 
 def main() -> int:

@@ -172,7 +172,7 @@ def _time(text: str) -> int:
 
 
 def _node(listed: str) -> str:
-    """A sharing job has one."""
+    """Of a job on several nodes, as Slurm writes them."""
     try:
         names = hostlists.expand(listed)
     except ValueError:

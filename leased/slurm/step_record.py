@@ -28,6 +28,11 @@ class StepRun:
     until: float
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    def and_also(self, other: StepRun) -> StepRun:
+        """What two nodes say of one step."""
+        since, until = min(self.since, other.since), max(self.until, other.until)
+        return StepRun(since, until, {**self.gpus, **other.gpus})
+
 
 def said(steps: Mapping[str, StepUsage], longest: int = LONGEST) -> dict[str, Any]:
     """The steps as JSON, in at most so many bytes: those that held the devices longest, and the

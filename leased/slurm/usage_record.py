@@ -4,13 +4,15 @@
 
 It is in SystemComment, beside what others have written there, which stays as it is.
 docs/accounting.md describes the JSON; a reader of any release tells its own versions from others.
+A job on several nodes has such a part of each node, which its daemon writes.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +29,8 @@ VERSION = 2
 LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
 GPUS_NAMED = 4  # in the sentence
 INDEX = "gpu"  # beside the figures of a device: its index
+NODE = "node"  # of a part of a job on several nodes
+NODE_LONGEST = 256
 BETWEEN = "; "  # our part and others'
 OURS = re.compile(r'gpu-lease: (?:(?!gpu-lease: )[^{}])*(?=\{"v":)')  # what precedes the JSON
 
@@ -37,7 +41,8 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a record says of a run. usage: by device UUID. indices: Slurm's indices, by UUID.
+    """What the record says of a run. gpus: by device UUID. indices: Slurm's indices, by UUID.
+    nodes: of a job on several nodes, the node of each device, by UUID.
 
     since, until: seconds since 1970. cut: how many devices have no figures of their own, as there
     was no room for them: then total has what all had together. steps: by their names; none where
@@ -52,6 +57,25 @@ class Run:
     total: Mapping[str, float] = field(default_factory=dict)
     cut: int = 0
     steps: Mapping[str, StepRun] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
+
+    def and_also(self, other: Run) -> Run:
+        """What two nodes say of one run."""
+        both = [self, other]
+        steps = {name: step for run in both for name, step in run.steps.items()}
+        for name in self.steps.keys() & other.steps.keys():
+            steps[name] = self.steps[name].and_also(other.steps[name])
+        return Run(
+            self.lock,
+            {**self.gpus, **other.gpus},
+            {**self.indices, **other.indices},
+            min(run.since for run in both),
+            max(run.until for run in both),
+            _added(self.total, other.total),
+            self.cut + other.cut,
+            steps,
+            {**self.nodes, **other.nodes},
+        )
 
 
 class Parts(NamedTuple):
@@ -65,15 +89,16 @@ class Parts(NamedTuple):
 # -- writing ---------------------------------------------------------------------------
 
 
-def sentence(usage: Mapping[str, Usage], indices: Mapping[str, int]) -> str:
-    """The sentence for people who read sacct."""
+def sentence(usage: Mapping[str, Usage], indices: Mapping[str, int], node: str = "") -> str:
+    """The sentence for people who read sacct. node: where the job was, if it was on several."""
     words = [
         f"{_name(uuid, indices)}: {_time(used.lease_ns)} of {_time(used.time_ns)}, "
         f"waited {_time(used.wait_ns)}, {count(used.handoffs, 'handoff')}"
         for uuid, used in list(usage.items())[:GPUS_NAMED]
     ]
     more = len(usage) - GPUS_NAMED
-    return BETWEEN.join(words) + (f"; and {count(more, 'GPU')} more" if more > 0 else "")
+    where = f"{node}: " if node else ""
+    return where + BETWEEN.join(words) + (f"; and {count(more, 'GPU')} more" if more > 0 else "")
 
 
 def record(
@@ -85,15 +110,18 @@ def record(
     *,
     steps: Mapping[str, StepUsage] | None = None,
     job_class: str = "none",
+    node: str = "",
     room: int = LONGEST,
 ) -> str:
     """Our part of a comment, in at most so many bytes where that can be: first the steps are left
     out, then the figures of each of many devices, and their sums stay.
 
-    usage: by device UUID. since, until: seconds since 1970.
+    usage: by device UUID. since, until: seconds since 1970. node: where this was, if the job was on
+    several.
     """
     head = {"v": VERSION, "lock": lock, "from": round(since, 1), "to": round(until, 1)}
     head |= {"class": job_class} if job_class != "none" else {}
+    head |= {NODE: node} if node else {}
     place = {uuid: {INDEX: indices[uuid]} if uuid in indices else {} for uuid in usage}
     whole = head | {"gpus": {uuid: place[uuid] | figures(used) for uuid, used in usage.items()}}
     text = _line(usage, indices, whole)
@@ -106,7 +134,8 @@ def record(
 
 
 def _line(usage: Mapping[str, Usage], indices: Mapping[str, int], said: Mapping[str, Any]) -> str:
-    return f"{MARK}{sentence(usage, indices)} {json.dumps(said, separators=(',', ':'))}"
+    words = sentence(usage, indices, said.get(NODE, ""))
+    return f"{MARK}{words} {json.dumps(said, separators=(',', ':'))}"
 
 
 def _name(uuid: str, indices: Mapping[str, int]) -> str:
@@ -123,28 +152,52 @@ def _time(ns: int) -> str:
 # -- beside others ---------------------------------------------------------------------
 
 
-def split(comment: str) -> Parts:
-    """The parts of a comment. All that follows the beginning of a damaged record counts as ours."""
+def _records(comment: str) -> Iterator[tuple[int, int, int]]:
+    """Our parts of a comment: where each begins, where its JSON does, and where it ends. A damaged
+    one ends where the next one begins, or with the comment."""
     found = OURS.search(comment)
-    if found is None:
-        return Parts(comment, "", "")
+    while found is not None:
+        following = OURS.search(comment, found.end())
+        try:
+            _, end = json.JSONDecoder().raw_decode(comment, found.end())
+        except (ValueError, RecursionError):
+            end = following.start() if following else len(comment)
+        yield found.start(), found.end(), end
+        found = OURS.search(comment, end)
+
+
+def split(comment: str, node: str = "") -> Parts:
+    """The parts of a comment. node: whose part is ours, of a job on several nodes; those of its
+    other nodes are others'. All that follows the beginning of a damaged record counts as ours."""
+    for begin, data, end in _records(comment):
+        if not node or node_of(comment[data:end]) == node:
+            return Parts(comment[:begin], comment[data:end], comment[end:])
+    return Parts(comment, "", "")
+
+
+def node_of(ours: str) -> str:
+    """The node that a part names; "": none."""
     try:
-        _, end = json.JSONDecoder().raw_decode(comment, found.end())
+        return str(json.loads(ours).get(NODE, ""))
     except (ValueError, RecursionError):
-        end = len(comment)
-    return Parts(comment[: found.start()], comment[found.end() : end], comment[end:])
+        return ""
 
 
-def others(comment: str) -> str:
+def nodes(comment: str) -> set[str]:
+    """The nodes that have written their parts."""
+    return {node_of(comment[data:end]) for _, data, end in _records(comment)}
+
+
+def others(comment: str, node: str = "") -> str:
     """The part of a comment that others have written."""
-    parts = split(comment)
+    parts = split(comment, node)
     theirs = (parts.before.rstrip().removesuffix(";"), parts.behind.lstrip().removeprefix(";"))
     return BETWEEN.join(text for part in theirs if (text := part.strip()))
 
 
-def merged(comment: str, ours: str) -> str:
+def merged(comment: str, ours: str, node: str = "") -> str:
     """The comment to be stored: others' text first, then ours. Refused: it is too long."""
-    theirs = others(comment)
+    theirs = others(comment, node)
     text = f"{theirs}{BETWEEN}{ours}" if theirs else ours
     size = _size(text)
     if size > LONGEST:
@@ -152,9 +205,9 @@ def merged(comment: str, ours: str) -> str:
     return text
 
 
-def room(comment: str) -> int:
+def room(comment: str, node: str = "") -> int:
     """Bytes that others' text leaves for ours."""
-    theirs = others(comment)
+    theirs = others(comment, node)
     return LONGEST - (_size(theirs + BETWEEN) if theirs else 0)
 
 
@@ -175,10 +228,14 @@ def json_of(comment: str) -> dict[str, Any]:
 
 
 def read(comment: str) -> Run | None:
-    """The record in a comment; None: there is none. Damaged: it cannot be read."""
-    found = json_of(comment)
-    if not found:
-        return None
+    """The record in a comment, of all nodes together; None: there is none. Damaged: it cannot be
+    read."""
+    runs = [_read(comment[data:end]) for _, data, end in _records(comment)]
+    return functools.reduce(Run.and_also, runs) if runs else None
+
+
+def _read(ours: str) -> Run:
+    found = json_of(MARK + ours)
     version = found.get("v")
     if version != VERSION:
         raise Damaged(
@@ -201,12 +258,20 @@ def _run(found: Mapping[str, Any]) -> Run:
     total = _figures(found["total"]) if cut else {}
     lock = str(found.get("lock", ""))
     steps = {str(name)[:NAME_LONGEST]: _step(s) for name, s in found.get("steps", {}).items()}
-    return Run(lock, gpus, indices, since, until, total, cut, steps)
+    where = dict.fromkeys(gpus, str(found[NODE])[:NODE_LONGEST]) if NODE in found else {}
+    return Run(lock, gpus, indices, since, until, total, cut, steps, where)
 
 
 def _step(found: Mapping[str, Any]) -> StepRun:
     gpus = {str(uuid): _figures(each) for uuid, each in found["gpus"].items()}
     return StepRun(_amount(found["from"]), _amount(found["to"]), gpus)
+
+
+def _added(*totals: Mapping[str, float]) -> dict[str, float]:
+    """The figures of several devices, taken together."""
+    there = [figure for figure in FIGURES if any(figure.key in each for each in totals)]
+    values = {one.key: [each[one.key] for each in totals if one.key in each] for one in there}
+    return {f.key: max(values[f.key]) if f.largest else sum(values[f.key]) for f in there}
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, float]:

@@ -48,15 +48,15 @@ class Answers:
 
 
 async def write(
-    jobs: list[list[TenantRecord]], env: Mapping[str, str], indices: Mapping[str, int]
+    jobs: list[list[TenantRecord]], env: Mapping[str, str], indices: Mapping[str, int], node: str
 ) -> Answers:
     """Have a child write the runs of some jobs. indices: Slurm's indices of the devices, by UUID.
-    Raises nothing."""
+    node: what Slurm calls this one. Raises nothing."""
     try:
         done = await children.run(
             *children.python(CHILD),
             env=env,
-            stdin="".join(encode(runs, indices) + "\n" for runs in jobs).encode(),
+            stdin="".join(encode(runs, indices, node) + "\n" for runs in jobs).encode(),
             patience_s=PATIENCE_S + PATIENCE_EACH_S * len(jobs),
         )
     except OSError as fault:
@@ -76,7 +76,7 @@ async def write(
 
 
 Write = Callable[
-    [list[list[TenantRecord]], Mapping[str, str], Mapping[str, int]], Awaitable[Answers]
+    [list[list[TenantRecord]], Mapping[str, str], Mapping[str, int], str], Awaitable[Answers]
 ]
 
 
@@ -100,8 +100,8 @@ NOT_TRIED = Pause(why="it is being written")
 class UsageWriter:
     """Carries what the store has of ended jobs to Slurm's accounting.
 
-    env: variables for Slurm's programs. indices: Slurm's indices of the devices, by UUID. clock:
-    seconds that only grow. today: seconds since 1970.
+    env: variables for Slurm's programs. indices: Slurm's indices of the devices, by UUID. node:
+    what Slurm calls this one. clock: seconds that only grow. today: seconds since 1970.
     """
 
     def __init__(
@@ -109,14 +109,16 @@ class UsageWriter:
         store: Store,
         env: Callable[[], Mapping[str, str]],
         indices: Callable[[], Mapping[str, int]],
+        node: Callable[[], str],
+        *,
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], float] = time.time,
-        *,
         write: Write = write,
     ):
         self.store = store
         self.env = env
         self.indices = indices
+        self.node = node
         self.clock = clock
         self.today = today
         self.write = write
@@ -181,7 +183,9 @@ class UsageWriter:
         jobs = self._chosen(list(dict.fromkeys(record.job_id for record in due)))
         asked = [record for record in due if record.job_id in jobs]
         runs = [self.store.runs(job_id) for job_id in jobs]
-        told = await self.write(runs, self.env(), self.indices())
+        several = any(run.nodes for each in runs for run in each)
+        node = self.node() if several else ""
+        told = await self.write(runs, self.env(), self.indices(), node)
         now = self.clock()
         written = [record for record in asked if told.done.get(record.run) == ""]
         if written:

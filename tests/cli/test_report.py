@@ -56,6 +56,26 @@ def found(rows: list[Row]) -> list[Use]:
     return [use for each in rows for use in uses(each)]
 
 
+def test_the_nodes_of_a_job_are_added_up_once() -> None:
+    """A job on two nodes had the first GPU of each, and one of them was shared with another job."""
+    first = row(9, 0, 2, lease=1, wait=1).usage
+    second = row(9, 0, 2, gpu=7, lease=0.5).usage
+    assert first is not None
+    assert second is not None
+    both = replace(first, nodes={"GPU-0": "node1"}).and_also(
+        replace(second, nodes={"GPU-7": "node2"}, indices={"GPU-7": 0})
+    )
+    job = replace(row(9, 0, 2), node="node[1-2]", usage=both)
+    sums = total(found([job, row(8, 0, 4, lease=2)]))
+    assert (len(sums.jobs), sums.amounts["lease_s"]) == (2, 3.5 * HOUR)
+    assert sums.exclusive_s == (1 + 2 + 4) * HOUR
+    assert sums.occupied_s == (4 + 2) * HOUR, "node1's for four hours, node2's for two"
+    by_node = {each.name: each.amounts["lease_s"] for each in summed(found([job]), "node")}
+    assert by_node == {"node1": HOUR, "node2": 0.5 * HOUR}
+    devices = {each.name: len(each.jobs) for each in summed(found([job]), "device")}
+    assert devices == {"node1:0": 1, "node2:0": 1}
+
+
 def test_usage_is_added_up_by_user() -> None:
     ann, bob = summed(found(ROWS), "user")
     assert (ann.name, ann.jobs, ann.amounts["lease_s"], ann.efficiency) == (

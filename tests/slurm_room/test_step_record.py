@@ -87,7 +87,7 @@ def test_the_child_that_writes_them_gets_them_and_runs_on_a_row_are_added_up() -
         TenantRecord(7, 1, (GPU,), "", "on", {GPU: Usage()}, opened=o, closed=o + 9, steps=steps(2))
         for o in (90.0, 100.0)
     ]
-    told, indices = decode(encode(runs, {GPU: 0}))
+    told, indices, _ = decode(encode(runs, {GPU: 0}))
     assert [(run.run, run.usage, run.steps) for run in told] == [
         (run.run, run.usage, run.steps) for run in runs
     ]

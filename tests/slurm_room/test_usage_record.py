@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from leased.base.errors import Refused
 from leased.slurm import usage_record
 from leased.slurm.usage_record import LONGEST, MARK, Damaged, merged, read, record
+from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage, figures
 
 S = 1_000_000_000
@@ -90,6 +91,50 @@ def test_the_record_fits_into_the_room_that_others_leave() -> None:
     assert '"cut":16' in text
     with pytest.raises(Refused, match="Slurm keeps only 65535"):
         merged("x" * LONGEST, ours())
+
+
+def of_node(node: str, uuid: str, lease_s: int, room: int = LONGEST) -> str:
+    usage = {uuid: Usage(time_ns=9 * S, lease_ns=lease_s * S, peak_bytes=lease_s)}
+    steps = {"0": StepUsage(lease_s, 10 + lease_s, usage)}
+    times = 10.0 - lease_s, 20.0 + lease_s
+    return record(usage, "on", *times, {uuid: 1}, steps=steps, node=node, room=room)
+
+
+def test_the_parts_of_several_nodes_are_one_record() -> None:
+    text = ""
+    for node, lease_s in (("a1", 3), ("a2", 4), ("a1", 5)):
+        text = merged(text, of_node(node, f"GPU-{node}", lease_s), node)
+    assert usage_record.nodes(text) == {"a1", "a2"}
+    assert text.startswith("gpu-lease: a2: GPU 1: 4.0 s of 9.0 s")
+    run = read(text)
+    assert run is not None
+    assert {uuid: each["lease_s"] for uuid, each in run.gpus.items()} == {"GPU-a1": 5, "GPU-a2": 4}
+    assert (run.nodes, run.indices) == (
+        {"GPU-a1": "a1", "GPU-a2": "a2"},
+        {"GPU-a1": 1, "GPU-a2": 1},
+    )
+    assert (run.since, run.until) == (5, 25)
+    step = run.steps["0"]
+    assert (step.since, step.until, len(step.gpus)) == (4, 15, 2)
+    assert usage_record.others("theirs; " + text, "a1").count(MARK) == 1
+
+
+def test_nodes_with_no_room_add_up_and_their_peak_does_not() -> None:
+    text = merged(of_node("a", "GPU-a", 3, 0), of_node("b", "GPU-b", 4, 0), "b")
+    run = read(text)
+    assert run is not None
+    (total,) = run.sums
+    assert (run.cut, total["lease_s"], total["time_s"], total["peak_bytes"]) == (2, 7, 18, 4)
+    mixed = read(merged(text, of_node("a", "GPU-a", 3), "a"))
+    assert mixed is not None
+    assert sorted(each["lease_s"] for each in mixed.sums) == [3, 4]
+
+
+def test_a_damaged_part_takes_no_other_nodes_with_it() -> None:
+    damaged = MARK + 'x {"v":2,"node":"a",'
+    text = f"{damaged}; {of_node('b', 'GPU-b', 4)}"
+    assert usage_record.nodes(text) == {"", "b"}
+    assert merged(text, of_node("b", "GPU-b", 5), "b").startswith(damaged)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import logging
 import math
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -131,11 +132,11 @@ def test_bytes_of_others_are_given_back_as_they_were() -> None:
 
 def test_records_reach_the_child_as_they_are() -> None:
     runs = [run(1.25, 2.5, usage=used(5), totals={UUID: 3}), run(3, 4, settled=5.0)]
-    again, indices = decode(encode(runs, {UUID: 3, "GPU-y": 4}))
+    again, indices, node = decode(encode(runs, {UUID: 3, "GPU-y": 4}, "a"))
     assert [(r.run, r.closed, r.settled, r.usage) for r in again] == [
         (r.run, r.closed, r.settled, r.usage) for r in runs
     ]
-    assert indices == {UUID: 3}, "of its own devices"
+    assert (indices, node) == ({UUID: 3}, "a"), "of its own devices"
 
 
 class FakeSlurmdb:
@@ -188,6 +189,44 @@ def test_child_adds_what_the_row_has_already(capsys: pytest.CaptureFixture[str])
     (text,) = slurmdb.comments.values()
     assert usage_record.json_of(text)["gpus"][UUID]["lease_s"] == 0.013
     assert answers(capsys) == {130: ""}
+
+
+def test_each_node_of_a_job_has_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the nodes, so that none writes over another; and once, however often."""
+    slurmdb = FakeSlurmdb(row(100, 200))
+    parts = {
+        node: run(
+            100, 200 + n, usage={f"GPU-{node}": Usage(lease_ns=n * 10**9)}, nodes=("a", "b", "c")
+        )
+        for n, node in enumerate("abc")
+    }
+    for now, nodes in ((210, "bcacbab"), (220, "ccaab"), (9e9, "cba")):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        for node in nodes:
+            index = {f"GPU-{node}": 0}
+            accounting_child.write_job(slurmdb, [parts[node]], index, node)  # type: ignore[arg-type]
+    (text,) = slurmdb.comments.values()
+    assert text.count(usage_record.MARK) == 3
+    read = usage_record.read(text)
+    assert read is not None
+    leases = {uuid: had["lease_s"] for uuid, had in read.gpus.items()}
+    assert leases == {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}
+    assert read.nodes == {"GPU-a": "a", "GPU-b": "b", "GPU-c": "c"}
+    assert (read.since, read.until) == (100, 202)
+
+
+def test_a_node_that_writes_nothing_is_waited_for_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurmdb = FakeSlurmdb(row(100, 200))
+    third = run(100, 200, usage=used(3), nodes=("a", "b", "c"))
+    said: list[str] = []
+    for now in (201, 200 + 2 * accounting.NODE_S, 201 + 2 * accounting.NODE_S):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        accounting_child.write_job(slurmdb, [third], {}, "c")  # type: ignore[arg-type]
+        said += answers(capsys).values()
+    assert said == ["the part of b comes first"] * 2 + [""]
+    assert usage_record.nodes(slurmdb.comment(row(100, 200))) == {"c"}
 
 
 def test_child_says_of_each_run_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +285,10 @@ class Site:
         """A daemon that is started knows what is on the disk."""
         self.store = Store(self.file)
         self.writer = UsageWriter(
-            self.store, dict, dict, lambda: self.now, lambda: self.today, write=self.slurm.write
+            *(self.store, dict, dict, str),
+            clock=lambda: self.now,
+            today=lambda: self.today,
+            write=self.slurm.write,
         )
 
     def restart(self) -> None:
@@ -539,7 +581,7 @@ def test_anything_that_the_child_does_is_an_answer(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_writer, "CHILD", code)
-    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}, ""))
     assert found.done == {}
 
 
@@ -550,12 +592,12 @@ def test_a_child_that_hangs_is_ended_and_its_answers_count(
     code = f"import time; print({line!r}, flush=True); time.sleep(600)"
     monkeypatch.setattr(usage_writer, "CHILD", code)
     monkeypatch.setattr(usage_writer, "PATIENCE_S", 1.0)
-    found = asyncio.run(usage_writer.write([[run(1, 2)], [run(1, 2, 8)]], {}, {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)], [run(1, 2, 8)]], {}, {}, ""))
     assert found.done == {(7, 1.0): ""}
     assert "took longer" in found.fault
 
 
 def test_a_python_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}, ""))
     assert "cannot be started" in found.fault
