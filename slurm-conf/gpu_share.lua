@@ -155,7 +155,7 @@ end
 -- by `python -m leased.config.documents`: why a job cannot share, what a value of --gpu-share cannot
 -- say at once, and the values that each of its keys may have.
 local REFUSALS = {
-	several_nodes = "jobs on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
+	several_nodes = "a job on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)",
 	both = "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs",
 	exclusive = "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share",
 	whole = "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share",

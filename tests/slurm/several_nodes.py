@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import Machine, PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.site import Site
+from tests.support.ports import free_port
 from tests.support.work_dir import work_dir
 
 CONTAIN = "PrologFlags=Contain"  # a step of Slurm's own begins on all nodes of a job with it
@@ -36,22 +37,36 @@ class SeveralNodes:
         return self.slurm.layout.node_names
 
 
+def peers_conf(slurm: PrivateSlurm, ports: Mapping[str, int], here: str) -> str:
+    """Where the daemons listen: a real node has an address of its own, and all have one port."""
+    addresses = ", ".join(f'"{name}=127.0.0.1:{port}"' for name, port in ports.items())
+    return (
+        f'[peers]\nport = {ports[here]}\nlisten = "127.0.0.1"\naddresses = [{addresses}]\n'
+        f'munge_socket = "{slurm.layout.munge_socket}"\n'
+    )
+
+
 @contextmanager
 def several_nodes(
     nodes: int = 2,
     *,
     gpus: int = 1,
     slurm_conf: Sequence[str] = (CONTAIN,),
-    plugin_args: Sequence[str] = (),
-    leased_conf: Callable[[PrivateSlurm, int], str] = lambda _, __: "",
+    plugin_args: Sequence[str] = ("several_nodes=yes",),
+    peers: bool = True,
+    leased_conf: str = "",
+    trace: bool = False,
     hurried: Sequence[str] = (),
 ) -> Iterator[SeveralNodes]:
-    """gpus: of each node. leased_conf: more of its daemon's configuration, by its place."""
+    """gpus: of each node. peers: their daemons speak with each other. leased_conf: more of their
+    configuration. trace: of the emulated GPUs, who computed when."""
     work = work_dir()
     work.chmod(0o755)
     with contextlib.ExitStack() as all_of_it:
         all_of_it.callback(shutil.rmtree, work, ignore_errors=True)
-        emulated = [EmulatedGpu(work / f"gpu{n}", devices=gpus, node=n) for n in range(nodes)]
+        emulated = [
+            EmulatedGpu(work / f"gpu{n}", devices=gpus, node=n, trace=trace) for n in range(nodes)
+        ]
         for gpu in emulated:
             all_of_it.enter_context(gpu)
         slurm = PrivateSlurm(
@@ -70,8 +85,9 @@ def several_nodes(
         (work / "out").mkdir()
         (work / "out").chmod(0o777)
         made = SeveralNodes(slurm, work / "out", gpus=emulated)
+        ports = {name: free_port() for name in made.names}
         for n, name in enumerate(made.names):
-            conf = leased_conf(slurm, n)
+            conf = leased_conf + (peers_conf(slurm, ports, name) if peers else "")
             env = slurm.env | slurm.node_env(name)
             daemon = Leased(work / f"leased{n}", work / f"run{n}", env, conf, hurried=hurried)
             made.sites.append(Site(slurm, all_of_it.enter_context(daemon), made.work))

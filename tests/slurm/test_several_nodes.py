@@ -11,13 +11,13 @@ from tests.slurm.cluster import PLUGIN
 from tests.slurm.several_nodes import SeveralNodes, several_nodes
 
 PROGRAM = PLUGIN.with_name("gpu-lease-allocation")
-CANNOT = "gpu-share: jobs on several nodes cannot share GPUs here"
+CANNOT = "gpu-share: a job on several nodes cannot share GPUs here"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SeveralNodes]:
     """Its users may submit such jobs, and its daemons cannot serve them."""
-    with several_nodes(gpus=2, plugin_args=["several_nodes=yes"]) as made:
+    with several_nodes(gpus=2, peers=False) as made:
         yield made
 
 

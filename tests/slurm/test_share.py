@@ -92,7 +92,7 @@ NEEDS_OTHER_GRES = {
     "shards and --gpus": (["--gres=shard:1", "--gpus=1"], "has whole GPUs or shards, not both"),
     "two nodes": (
         ["--gres=shard:1", "-N2"],
-        "jobs on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs",
+        "a job on several nodes cannot share GPUs here; ask for one node (-N1), or for whole GPUs",
     ),
 }
 
@@ -248,7 +248,7 @@ def test_salloc_and_arrays(site: Site) -> None:
 
 
 def test_job_on_two_nodes_is_refused_by_the_daemon(site: Site) -> None:
-    with pytest.raises(Exception, match="jobs on several nodes cannot share GPUs here"):
+    with pytest.raises(Exception, match="several nodes cannot share GPUs here"):
         ask(
             site.leased.admin_socket,
             {"op": "register", "job_id": 4_000_000, "uid": 0, "nodes": 2, "shards": 1, "gpus": [0]},

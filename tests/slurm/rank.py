@@ -1,0 +1,122 @@
+"""One rank of a job on several nodes: the ranks are a ring, and check each other's data.
+
+In each step a rank works on its buffer, sends a part of it from its GPU to the next rank, and
+compares what it gets from the rank before it with what that must have computed. So no rank gets
+further than a step without the others. `NAME.RANK.pid` in the folder says which process it is,
+`NAME.RANK.steps` has a byte for each step, and `NAME.RANK.done` is there when all were right. They
+end once the file `NAME.end` is there. Who is which rank says srun, mpirun or torchrun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+from cuda.bindings import driver
+
+from tests.demo.job import WORD, Gpu, call, pattern_and_weights
+
+WORDS = 4096  # that go round
+LAST = struct.Struct("q")  # before them: after which step all end
+NEVER = 1 << 62
+PLACES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+HELLO_S = 120.0
+
+
+def place() -> tuple[int, int]:
+    """This rank, and how many there are."""
+    rank, size = next(names for names in PLACES if set(names) <= os.environ.keys())
+    return int(os.environ[rank]), int(os.environ[size])
+
+
+def port_of(file: Path) -> int:
+    """Where a rank listens, once it has said so."""
+    until = time.monotonic() + HELLO_S
+    while not file.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"no {file}")
+        time.sleep(0.01)
+    return int(file.read_text())
+
+
+def ring(folder: Path, name: str, rank: int, size: int) -> tuple[socket.socket, socket.socket]:
+    """To the next rank, and from the one before."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        half = folder / f"{name}.{rank}.half"
+        half.write_text(str(server.getsockname()[1]))
+        half.rename(folder / f"{name}.{rank}.port")
+        port = port_of(folder / f"{name}.{(rank + 1) % size}.port")
+        after = socket.create_connection(("127.0.0.1", port))
+        before, _ = server.accept()
+    return after, before
+
+
+def computed(rank: int, step: int, rounds: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The part that goes round of a rank's buffer, after so many steps."""
+    pattern, _ = pattern_and_weights(WORDS)
+    base = 17 + (rank + 1) * rounds * step
+    return np.asarray(pattern + np.uint32(base & 0xFFFFFFFF), dtype=np.uint32)
+
+
+def receive(before: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = before.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the rank before this one has ended")
+        data += more
+    return data
+
+
+def run(options: argparse.Namespace, rank: int, size: int) -> None:
+    """ValueError: another rank has sent what it cannot have computed."""
+    after, before = ring(options.folder, options.name, rank, size)
+    gpu = Gpu()
+    gpu.allocate(options.bytes, options.bytes)
+    (piece,) = gpu.pieces
+    out = np.zeros(WORDS, dtype=np.uint32)
+    step, last = 0, NEVER
+    with (options.folder / f"{options.name}.{rank}.steps").open("ab", buffering=0) as steps:
+        while step < last:
+            step += 1
+            if last == NEVER and (options.folder / f"{options.name}.end").exists():
+                last = step + size  # by then all have heard of it
+            gpu.add(piece, rank + 1, options.rounds)
+            call(driver.cuMemcpyDtoH, out.ctypes.data, piece.pointer, WORDS * WORD)
+            after.sendall(LAST.pack(last) + out.tobytes())
+            said = receive(before, LAST.size + WORDS * WORD)
+            last = min(last, *LAST.unpack(said[: LAST.size]))
+            wanted = computed((rank - 1) % size, step, options.rounds)
+            if not np.array_equal(np.frombuffer(said[LAST.size :], dtype=np.uint32), wanted):
+                raise ValueError(f"step {step}: not what rank {(rank - 1) % size} has computed")
+            steps.write(b".")
+    if not gpu.checksum(piece).ok():
+        raise ValueError("the whole buffer is not what it must be")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="which all ranks see")
+    parser.add_argument("--name", required=True, help="of the job")
+    parser.add_argument("--bytes", type=int, default=64 << 20, help="of the buffer")
+    parser.add_argument("--rounds", type=int, default=1, help="how long a step takes")
+    options = parser.parse_args()
+    rank, size = place()
+    (options.folder / f"{options.name}.{rank}.pid").write_text(str(os.getpid()))
+    run(options, rank, size)
+    (options.folder / f"{options.name}.{rank}.done").touch()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
