@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from leased.across import actions as across
 from leased.across.across import Across
 from leased.across.bounds import Bounds
-from leased.across.messages import Message, Phase, State
+from leased.across.messages import Message, Order, Phase, State
 from leased.core import orders
 from leased.core.arbiter import Ordered
+from leased.leasing.absent_jobs import Absent
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Elsewhere, Tenant
 from leased.store.promises import Promises
@@ -82,6 +83,7 @@ class SeveralNodes:
         }
         self.across = Across(node, Bounds(drain_ns=drain_ns), first_epoch, kept)
         self.wants: dict[str, bool] = {}  # what was said last
+        self.absent = Absent()
         self.events: deque[across.Event] = deque()
         self.busy = True
         registry = leases.tenants
@@ -103,6 +105,8 @@ class SeveralNodes:
 
     def joined(self, tenant: Tenant) -> None:
         """The job is on this node from now on."""
+        if self.absent.forget(str(tenant.job_id)):
+            self.handle(across.Left(str(tenant.job_id)))
         self.promises.open(tenant.job_id, False)
         self._join(tenant)
 
@@ -122,6 +126,13 @@ class SeveralNodes:
 
     def received(self, node: str, message: Message) -> None:
         """The daemon of another node has said something."""
+        job = message.job
+        if isinstance(message, Order) and (job not in self.across.members or job in self.absent):
+            left = self.absent.note(job, self.leases.clock())
+            for old in left:
+                self.handle(across.Left(old))
+            if job in self.absent:
+                self.handle(across.Joined(job, (node, self.node), 0))
         self.handle(across.Received(node, message))
 
     def settle(self) -> None:
@@ -161,6 +172,10 @@ class SeveralNodes:
         for action in actions:
             if isinstance(action, across.Send):
                 self.peers.send(action.node, action.message)
+            elif action.job in self.absent:
+                answer = self.absent.answer(action)
+                if answer is not None:
+                    self.handle(answer)
             elif isinstance(action, (across.Keep, across.Forget)):
                 self.promises.note(int(action.job), isinstance(action, across.Keep))
             else:
@@ -179,6 +194,16 @@ class SeveralNodes:
         if tenant is not None and order == orders.REST:
             self.leases.grants.request_again(tenant)
 
+    def _why_first(self, tenant: Tenant, fault: str | None) -> str:
+        """Why the job's first node does not let it run here; "": it has its reasons."""
+        first = tenant.nodes[0]
+        if fault:
+            return f"gpu-leased on {first} cannot be reached: {fault}"
+        member = self.across.members.get(str(tenant.job_id))
+        if member is None or not member.wants or member.stamp:
+            return ""
+        return f"no step of it has begun on {first}, its first node"
+
     # -- what people ask ----------------------------------------------------------------------
 
     def refuses(self, nodes: tuple[str, ...]) -> str | None:
@@ -192,9 +217,7 @@ class SeveralNodes:
         faults = self.peers.faults(tenant.nodes)
         coordinator = self.across.coordinators.get(str(tenant.job_id))
         if coordinator is None:
-            fault = faults.get(tenant.nodes[0])
-            why = f"gpu-leased on {tenant.nodes[0]} cannot be reached: {fault}" if fault else ""
-            return Elsewhere(why, {})
+            return Elsewhere(self._why_first(tenant, faults.get(tenant.nodes[0])), {})
         heard = {n: coordinator.heard[n] for n in tenant.nodes if n in coordinator.heard}
         words = {node: WORDS[told.state] for node, told in heard.items()}
         missing = self.across.missing(str(tenant.job_id))

@@ -11,13 +11,15 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _gpulease import ffi, lib
 
-from leased.across.messages import Message
+from leased.across.messages import Message, Order, Phase
 from leased.core.arbiter import Tick
 from leased.gpus.devices import Gpu
+from leased.leasing.absent_jobs import MOST
 from leased.leasing.leases import Leases
 from leased.leasing.several_nodes import SeveralNodes
 from leased.leasing.tenant import Tenant
@@ -85,11 +87,20 @@ class Network:
 
 
 class World:
-    """jobs: the nodes of each, in order. lost: the part of the messages that is."""
+    """jobs: the nodes of each, in order. lost: the part of the messages that is. absent: jobs of
+    which no step has begun on these nodes."""
 
-    def __init__(self, place: Path, seed: int, jobs: dict[int, str], lost: float = 0.0):
+    def __init__(
+        self,
+        place: Path,
+        seed: int,
+        jobs: dict[int, str],
+        lost: float = 0.0,
+        absent: Iterable[tuple[int, str]] = (),
+    ):
         self.random = random.Random(seed)
         self.place, self.jobs, self.lost = place, jobs, lost
+        self.absent = set(absent)
         self.now = 0
         self.later: list[tuple[int, int, Callable[[], None]]] = []
         self.numbers = itertools.count(1)
@@ -145,17 +156,16 @@ class World:
             drain_ns=DRAIN,
         )
         self.leases[node] = leases
-        for job, nodes in self.jobs.items() if again else ():
-            if node in nodes:
-                leases.tenants.open(self.tenant(job, node))
+        here = [job for job in self.jobs if node in self.nodes(job)]
+        for job in here if again else ():
+            leases.tenants.open(self.tenant(job, node))
         network = Network(self, node, self.daemons[node])
         promises = Promises(self.place / node)
         self.several[node] = SeveralNodes(
             leases, node, 2 * DRAIN, first_epoch, promises=promises, peers=network
         )
-        for job, nodes in self.jobs.items() if not again else ():
-            if node in nodes:
-                self.open(job, node)
+        for job in here if not again else ():
+            self.open(job, node)
         for process in self.processes if again else ():
             if process.node == node:
                 process.come_back()
@@ -164,6 +174,15 @@ class World:
         for job in list(self.several[node].promises.files):
             self.several[node].promises.close_file(job)
         del self.leases[node], self.several[node]
+
+    def nodes(self, job: int) -> list[str]:
+        """Where steps of it have begun."""
+        return [node for node in self.jobs[job] if (job, node) not in self.absent]
+
+    def begin(self, job: int, node: str) -> None:
+        """A step of it begins there too."""
+        self.absent.remove((job, node))
+        self.open(job, node)
 
     def tenant(self, job: int, node: str) -> Tenant:
         nodes = tuple(self.jobs[job])
@@ -194,7 +213,7 @@ class World:
         for other in self.processes:
             ours, theirs = fresh.tenant.job_id, other.tenant.job_id
             if other.works and ours != theirs:
-                meet = other.node in self.jobs[ours] or fresh.node in self.jobs[theirs]
+                meet = other.node in self.nodes(ours) or fresh.node in self.nodes(theirs)
                 apart = other.node not in self.leases  # it had no daemon that could stop it
                 if meet and not apart:
                     self.halves.append((self.now, ours, theirs))
@@ -211,8 +230,8 @@ def worlds(tmp_path: Path) -> Iterator[Start]:
     """Makes a world, whose daemons are ended after the test."""
     made: list[World] = []
 
-    def make(seed: int, jobs: dict[int, str], lost: float = 0.0) -> World:
-        made.append(World(tmp_path, seed, jobs, lost))
+    def make(seed: int, jobs: dict[int, str], lost: float = 0.0, **more: Any) -> World:
+        made.append(World(tmp_path, seed, jobs, lost, **more))
         return made[-1]
 
     yield make
@@ -274,6 +293,45 @@ def test_a_job_waits_for_a_node_that_is_down_and_says_so(worlds: Start) -> None:
     assert world.several["a"].elsewhere(tenant).nodes.keys() == {"a", "b"}
     assert world.turns()[1, "b"] > 1
     assert world.halves == []
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.05])
+def test_a_job_needs_no_gpus_where_no_step_of_it_has_begun(worlds: Start, lost: float) -> None:
+    """It runs where it is, others where it is not; and on all its nodes once it is there."""
+    world = worlds(1, {1: "abc", 2: "ab", 3: "b"}, lost, absent=[(1, "b"), (1, "c")])
+    world.run(40 * S)
+    assert world.turns()[1, "a"] > 5
+    assert world.halves == []
+    for node in "bc":
+        world.begin(1, node)
+        at = world.now
+        world.run(40 * S)
+        assert [half for half in world.halves if half[0] > at + S] == []
+    before = world.turns()
+    world.run(60 * S)
+    more = {who: turns - before[who] for who, turns in world.turns().items()}
+    assert min(more.values()) > 10, more
+    assert abs(more[1, "a"] - more[1, "c"]) <= 1
+
+
+def test_jobs_that_are_on_other_nodes_alone_are_forgotten(worlds: Start) -> None:
+    world = worlds(1, {1: "ab", 2: "b"}, absent=[(1, "b")])
+    world.run(10 * S)
+    several = world.several["b"]
+    assert "1" in several.absent
+    world.leases["a"].tenants.close(1)
+    world.processes = [process for process in world.processes if process.tenant.job_id == 2]
+    world.run(1000 * S)
+    for job in ("x", "7", *map(str, range(1000, 1300))):
+        several.received("a", Order(job, 1, 1, Phase.REST))
+    assert "1" not in several.across.members
+    assert "x" not in several.across.members
+    assert "7" in several.across.members
+    assert len(several.across.members) <= MOST
+    before = world.turns()[2, "b"]
+    world.leases["b"].tenants[2].clients[0].release()  # type: ignore[attr-defined]
+    world.run(S)
+    assert world.turns()[2, "b"] > before
 
 
 def test_what_ends_leaves_nothing(worlds: Start) -> None:
