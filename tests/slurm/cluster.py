@@ -115,7 +115,7 @@ class PrivateSlurm:
         self.cgroup_conf = list(cgroup_conf)
         self.extra_env = dict(env or {})
         self.slurmd_env = dict(slurmd_env or {})
-        self.machines = dict(zip(self.layout.node_names, machines, strict=False))
+        self.machines = dict(zip(self.layout.node_names, machines))
         if machines:
             self.extra_conf.append(f"TaskProlog={self.layout.etc}/task_prolog")
         self.progress = progress

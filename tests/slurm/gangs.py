@@ -17,7 +17,7 @@ OPTIONS = "lock:on,tq:200ms"  # turns of a few steps
 @dataclass
 class Gang:
     """A job whose ranks are a ring (tests/slurm/rank.py). number: Slurm's. nodes: by their places,
-    those that it has; each has one rank, in this order."""
+    those of its ranks."""
 
     cluster: SeveralNodes
     number: int
@@ -51,12 +51,14 @@ class Gang:
             said = [site.leased.log.read_text()[-2000:] for site in self.cluster.sites]
             raise AssertionError(f"{fault}: {self.log}{said}") from None
 
-    def ends(self) -> None:
-        """Tell it to end, and wait for that. AssertionError: not all of its ranks were right."""
+    def ends(self, *, quiet: bool = True) -> None:
+        """Tell it to end, and wait for that. quiet: it has said nothing. AssertionError: not all of
+        its ranks were right."""
         (self.cluster.work / f"{self.name}.end").touch()
         state = self.cluster.slurm.wait(self.number)
         done = [self.file(rank, "done").exists() for rank in range(len(self.nodes))]
-        assert (state, all(done), self.log) == ("COMPLETED", True, "")
+        assert (state, all(done)) == ("COMPLETED", True), self.log
+        assert not (quiet and self.log)
 
     def slices(self, rank: int) -> list[tuple[int, int]]:
         """When the rank computed, in ns of a clock that all nodes share here."""
@@ -69,19 +71,22 @@ def submit(
     cluster: SeveralNodes,
     name: str,
     *arguments: str,
-    launch: str = "srun",
+    script: str = "srun $rank",
     nodes: Sequence[int] = (0, 1),
+    ranks: int = 0,
 ) -> Gang:
-    """launch: what starts the ranks, before their program and its arguments."""
+    """script: of the job; $rank there is the program of a rank with its arguments, and $n0, $n1 are
+    the nodes. ranks: how many the script starts, on the first of them; 0: one on each."""
     program = f"{sys.executable} -m tests.slurm.rank --folder {cluster.work} --name {name}"
-    places = ",".join(cluster.names[n] for n in nodes)
+    names = [cluster.names[n] for n in nodes]
+    known = "".join(f"n{place}={node}; " for place, node in enumerate(names))
     job = cluster.slurm.sbatch(
-        *(f"-N{len(nodes)}", f"-n{len(nodes)}", "-w", places, "-o", f"{cluster.work}/{name}.log"),
-        *("--gres=shard:1", f"--gpu-share={OPTIONS}", *arguments),
-        *("--wrap", f"{launch} {program} --rounds 4"),
+        *(f"-N{len(nodes)}", f"-n{len(nodes)}", "-w", ",".join(names)),
+        *("-o", f"{cluster.work}/{name}.log", "--gres=shard:1", f"--gpu-share={OPTIONS}"),
+        *(*arguments, "--wrap", f"{known}rank='{program} --rounds 4'; {script}"),
         cwd=ROOT,
     )
-    return Gang(cluster, job, name, nodes)
+    return Gang(cluster, job, name, nodes[: ranks or len(nodes)])
 
 
 def halves(gangs: Sequence[Gang]) -> list[tuple[str, str, int]]:

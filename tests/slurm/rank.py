@@ -15,11 +15,15 @@ import socket
 import struct
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from cuda.bindings import driver
 
 from tests.demo.job import WORD, Gpu, call, pattern_and_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 WORDS = 4096  # that go round
 LAST = struct.Struct("q")  # before them: after which step all end
@@ -61,7 +65,7 @@ def ring(folder: Path, name: str, rank: int, size: int) -> tuple[socket.socket, 
     return after, before
 
 
-def computed(rank: int, step: int, rounds: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def computed(rank: int, step: int, rounds: int) -> NDArray[np.uint32]:
     """The part that goes round of a rank's buffer, after so many steps."""
     pattern, _ = pattern_and_weights(WORDS)
     base = 17 + (rank + 1) * rounds * step

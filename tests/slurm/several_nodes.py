@@ -7,7 +7,9 @@ share the network and the processes, so a daemon knows its jobs by their slurmst
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from pathlib import Path
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import Machine, PrivateSlurm
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 from tests.slurm.site import Site
 from tests.support.ports import free_port
 from tests.support.work_dir import work_dir
@@ -31,6 +34,37 @@ class SeveralNodes:
     work: Path
     sites: list[Site] = field(default_factory=list)
     gpus: list[EmulatedGpu] = field(default_factory=list)
+
+    def fails(self, place: int) -> None:
+        """A node dies with all that runs there, and Slurm learns of it."""
+        node = self.names[place]
+        self.sites[place].leased.kill()
+        (slurmd,) = [d for d in self.slurm.daemons if d.name == f"slurmd-{node}"]
+        while there := self._processes(place):
+            for pid in there:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        slurmd.process.wait()
+        self.slurm.daemons.remove(slurmd)
+        self.slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def _processes(self, place: int) -> list[int]:
+        """Those of the node that have not ended: its daemons, and what they have begun."""
+        own = f"EMUGPU_DIR={self.gpus[place].directory}\0".encode()
+        found = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if own in environment.read_bytes():
+                    found.append(int(environment.parent.name))
+        return found
+
+    def comes_back(self, place: int) -> None:
+        """The node is there again."""
+        node = self.names[place]
+        self.sites[place].leased.start()
+        self.slurm.start_slurmd(node)
+        self.slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+        wait_until(f"{node} to be idle", lambda: self.slurm.node_state(node) == "idle")
 
     @property
     def names(self) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from leased.slurm import usage_record
+from tests.slurm.accounted import have_usage
 from tests.slurm.gangs import Gang, halves, submit
 from tests.slurm.processes import wait_until
 from tests.slurm.several_nodes import SeveralNodes, several_nodes
@@ -79,3 +82,106 @@ def adds_up(cluster: SeveralNodes, gangs: list[Gang]) -> None:
     for by in said.values():
         assert by["total"]["lease_s"] == pytest.approx(sum(groups.values()))
         assert sum(each["lease_s"] for each in by["groups"]) == pytest.approx(sum(groups.values()))
+
+
+# How launchers begin ranks: by one step, by a step on each node, or (as Open MPI's mpirun does) the
+# first ones in the batch script and the others by a step on the other nodes.
+LAUNCHERS = {
+    "srun": "unset WORLD_SIZE; srun $rank",
+    "each-node": "RANK=0 srun -N1 -n1 -w $n0 $rank & p=$!; RANK=1 srun -N1 -n1 -w $n1 $rank",
+    "mpirun": "RANK=0 $rank & p=$!; RANK=1 srun -N1 -n1 -w $n1 $rank",
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_run_together_whatever_starts_them(cluster: SeveralNodes, launcher: str) -> None:
+    other = submit(cluster, f"beside-{launcher}")
+    script = f"export WORLD_SIZE=2; {LAUNCHERS[launcher]} && wait $p"
+    gang = submit(cluster, launcher, script=script)
+    for _ in range(2):
+        gang.gets_on()
+        other.gets_on()
+    for each in (gang, other):
+        each.ends()
+    assert halves([gang, other]) == []
+
+
+def test_an_mpi_program_runs(cluster: SeveralNodes) -> None:
+    """Of MPI itself nothing is replaced: ranks find each other as everywhere."""
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("this machine has no mpirun")
+    flags = "--allow-run-as-root --oversubscribe" if os.geteuid() == 0 else ""
+    gang = submit(cluster, "mpi", script=f"{mpirun} {flags} -n 2 -N 1 $rank")
+    gang.gets_on()
+    gang.ends()
+
+
+def test_a_step_on_one_node_needs_no_others(cluster: SeveralNodes) -> None:
+    """The script works on its own GPU before it begins ranks everywhere; the other node's is lent
+    to others meanwhile."""
+    alone = "RANK=0 WORLD_SIZE=1 ${rank%% --name *} --name part --rounds 4"
+    beside = submit(cluster, "beside-part", nodes=[1])
+    whole = submit(cluster, "parts", script=f"{alone} && srun $rank")
+    part = Gang(cluster, whole.number, "part", [0])
+    part.gets_on()
+    beside.gets_on()
+    assert whole.number not in cluster.sites[1].tenants()
+    (cluster.work / "part.end").touch()
+    whole.gets_on()
+    beside.gets_on()
+    for gang in (whole, beside):
+        gang.ends()
+    assert halves([whole, beside]) == []
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_daemon_is_killed_and_comes_back(cluster: SeveralNodes, place: int) -> None:
+    gangs = [submit(cluster, f"again-{place}"), submit(cluster, f"beside-again-{place}")]
+    for gang in gangs:
+        gang.gets_on()
+    cluster.sites[place].leased.kill()
+    cluster.sites[place].leased.start()
+    for gang in gangs:
+        gang.gets_on(10)
+    for gang in gangs:
+        gang.ends()
+    assert halves(gangs) == []
+
+
+def test_a_requeued_job_runs_again_on_all_its_nodes(cluster: SeveralNodes) -> None:
+    gang = submit(cluster, "requeued", "--requeue")
+    gang.gets_on()
+    for site in cluster.sites:
+        site.wait_for_tenant(gang.number)
+    cluster.sites[0].requeue(gang.number)
+    for kind in ("port", "pid", "steps"):
+        for rank in range(2):
+            gang.file(rank, kind).unlink()
+    beside = submit(cluster, "beside-requeued")
+    for each in (gang, beside):
+        each.gets_on()
+    gang.ends(quiet=False)  # Slurm says that the first run was ended
+    beside.ends()
+    runs = have_usage(cluster.sites[0], gang.number, 2)
+    assert [run.records for run in runs] == [2, 2], "each run has a part of each node"
+
+
+def test_a_node_that_dies_takes_its_jobs_and_nobody_else_waits(cluster: SeveralNodes) -> None:
+    """What is left of the job ends by Slurm, and its GPUs are others' at once."""
+    dies = submit(cluster, "dies", "--no-requeue")
+    stays = submit(cluster, "stays", nodes=[0])
+    for gang in (dies, stays):
+        gang.gets_on()
+    cluster.fails(1)
+    try:
+        assert cluster.slurm.wait(dies.number) == "NODE_FAIL"
+        stays.gets_on(10)
+        assert cluster.sites[0].tenants() == [stays.number]
+    finally:
+        cluster.comes_back(1)
+    after = submit(cluster, "after")
+    for gang in (after, stays):
+        gang.gets_on()
+    for gang in (after, stays):
+        gang.ends()

@@ -20,8 +20,9 @@ environment variable `GPU_SHARE` says. Jobs without a shard are touched by neith
 REFUSED = (
     "`sbatch`, `salloc` and `srun` refuse what can be known before the job exists, in one sentence "
     "that names the remedy: bad syntax, values outside the site's limits, `--gpu-share` without a "
-    "shard or with `--exclusive`, shards on several nodes. What only the node knows fails the job "
-    "there, with one line on the standard error of each task."
+    "shard or with `--exclusive`, shards on several nodes where the site has not turned that on. "
+    "What only the node knows fails the job there, with one line on the standard error of each "
+    "task."
 )
 ENVIRONMENT = {
     "GPU_SHARE": "The same text as that of `--gpu-share`, for jobs with a shard that do not give "
