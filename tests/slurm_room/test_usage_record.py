@@ -123,11 +123,12 @@ def test_nodes_with_no_room_add_up_and_their_peak_does_not() -> None:
     text = merged(of_node("a", "GPU-a", 3, 0), of_node("b", "GPU-b", 4, 0), "b")
     run = read(text)
     assert run is not None
-    (total,) = run.sums
+    total = run.total
     assert (run.cut, total["lease_s"], total["time_s"], total["peak_bytes"]) == (2, 7, 18, 4)
     mixed = read(merged(text, of_node("a", "GPU-a", 3), "a"))
     assert mixed is not None
-    assert sorted(each["lease_s"] for each in mixed.sums) == [3, 4]
+    parts = [mixed.total, *mixed.gpus.values()]
+    assert sorted(each["lease_s"] for each in parts) == [3, 4]
 
 
 def test_a_damaged_part_takes_no_other_nodes_with_it() -> None:
