@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from leased.slurm import usage_record
-from tests.slurm.accounted import have_usage
+from tests.slurm import accounted
 from tests.slurm.gangs import Gang, halves, submit
 from tests.slurm.processes import wait_until
 from tests.slurm.several_nodes import SeveralNodes, several_nodes
@@ -163,8 +163,12 @@ def test_a_requeued_job_runs_again_on_all_its_nodes(cluster: SeveralNodes) -> No
         each.gets_on()
     gang.ends(quiet=False)  # Slurm says that the first run was ended
     beside.ends()
-    runs = have_usage(cluster.sites[0], gang.number, 2)
-    assert [run.records for run in runs] == [2, 2], "each run has a part of each node"
+    wait_until("each run to have a part of each node", lambda: parts(gang) == [2, 2], step=0.3)
+
+
+def parts(gang: Gang) -> list[int]:
+    """How many the record of each run of the job has."""
+    return [run.records for run in accounted.runs(gang.cluster.sites[0], gang.number)]
 
 
 def test_a_node_that_dies_takes_its_jobs_and_nobody_else_waits(cluster: SeveralNodes) -> None:

@@ -45,11 +45,15 @@ def block(kind: str, word: str) -> str:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with sharing_site() as made:
-        programs = made.work / "bin"
-        programs.mkdir()
+        # Portals pass no environment on, so a program says itself where the emulated GPU is.
+        given = " ".join(f"{name}={value}" for name, value in made.slurm.extra_env.items())
+        (made.work / "bin" / "own").mkdir(parents=True)
         for name in ("jupyter", "jupyterhub-singleuser"):
-            (programs / name).write_text(PROGRAM)
-            (programs / name).chmod(0o755)
+            own, started = (made.work / "bin" / place / name for place in ("own", ""))
+            own.write_text(PROGRAM)
+            started.write_text(f'#!/bin/sh\nexec env {given} {own} "$@"\n')
+            for program in (own, started):
+                program.chmod(0o755)
         yield made
 
 
