@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define QUEUE_LIMIT 1024 /* operations on a stream before a launch blocks, as on a real card */
 
@@ -249,6 +250,16 @@ static uint64_t next_part(const struct process *process, uint64_t whole, uint64_
 		if (c->whole && c->whole->id == whole && c->id > after && (!best || c->id < best))
 			best = c->id;
 	return best;
+}
+
+void take_time(uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / UINT64_C(1000000000)),
+	                     (long)(ns % UINT64_C(1000000000))};
+
+	pthread_mutex_unlock(&emulator.lock);
+	nanosleep(&t, NULL);
+	pthread_mutex_lock(&emulator.lock);
 }
 
 /* With a context, the green ones in it. */

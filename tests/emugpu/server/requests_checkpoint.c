@@ -3,7 +3,6 @@
 #include "server/server.h"
 
 #include <string.h>
-#include <time.h>
 
 #define UUID 16
 /* Of what a copy of pinned memory reaches: measured on an H200. */
@@ -19,16 +18,6 @@ static struct process *process_of(uint64_t pid)
 		if (p->pid == pid && !p->dead)
 			return p;
 	return NULL;
-}
-
-static void take(uint64_t ns)
-{
-	struct timespec t = {(time_t)(ns / UINT64_C(1000000000)),
-	                     (long)(ns % UINT64_C(1000000000))};
-
-	pthread_mutex_unlock(&emulator.lock);
-	nanosleep(&t, NULL);
-	pthread_mutex_lock(&emulator.lock);
 }
 
 static const struct model *model_of(const struct process *process)
@@ -76,7 +65,7 @@ static enum emu_status lock(struct process *process, uint64_t timeout_ms)
 		return EMU_NOT_SUPPORTED;
 	process->locking = true;
 	while (process && !idle(process) && (!timeout_ms || now_ns() < until)) {
-		take(POLL_NS);
+		take_time(POLL_NS);
 		process = process_of(pid);
 	}
 	if (!process)
@@ -96,8 +85,8 @@ static enum emu_status save(struct process *process)
 		return EMU_NOT_SUPPORTED;
 	bytes = checkpoint_save(process);
 	process->state = EMU_CHECKPOINTED;
-	take(card_ns(model, SAVE_US) +
-	     (uint64_t)((double)bytes * 1e9 / ((double)model->link * SAVE_PART)));
+	take_time(card_ns(model, SAVE_US) +
+	          (uint64_t)((double)bytes * 1e9 / ((double)model->link * SAVE_PART)));
 	return process_of(pid) ? EMU_OK : EMU_INVALID;
 }
 
@@ -150,8 +139,8 @@ static enum emu_status restore(struct process *process, const uint8_t *pairs, ui
 		return EMU_OOM;
 	bytes = checkpoint_load(process, to);
 	process->state = EMU_LOCKED;
-	take(card_ns(model, LOAD_US) +
-	     (uint64_t)((double)bytes * 1e9 / ((double)model->link * LOAD_PART)));
+	take_time(card_ns(model, LOAD_US) +
+	          (uint64_t)((double)bytes * 1e9 / ((double)model->link * LOAD_PART)));
 	return process_of(pid) ? EMU_OK : EMU_INVALID;
 }
 

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define STOP_US 500 /* what a stop takes on a card */
 #define START_US 350
@@ -247,16 +246,6 @@ static enum rm_status control_group(struct process *process, const struct rm_obj
 	}
 }
 
-static void take(uint64_t ns)
-{
-	struct timespec t = {(time_t)(ns / UINT64_C(1000000000)),
-	                     (long)(ns % UINT64_C(1000000000))};
-
-	pthread_mutex_unlock(&emulator.lock);
-	nanosleep(&t, NULL);
-	pthread_mutex_lock(&emulator.lock);
-}
-
 /* Sets the listed channels on or off. Contexts may end meanwhile; returns whether an engine still
  * works in one of the channels. */
 static bool turn(struct process *process, const struct rm_disable *d, bool set)
@@ -298,7 +287,7 @@ static enum rm_status disable(struct process *process, struct device *device,
 	changed();
 	while (d->disable && !d->only_scheduling && turn(process, d, false) && !process->dead)
 		wait_change(process);
-	take(card_ns(device->model, d->disable ? STOP_US : START_US));
+	take_time(card_ns(device->model, d->disable ? STOP_US : START_US));
 	return RM_OK;
 }
 

@@ -24,6 +24,8 @@ struct device *device_at(const struct connection *c, uint64_t ordinal);
 uint64_t ordinal_of(const struct connection *c, const struct device *device);
 void see_devices(struct process *process, const char *list); /* NULL: all */
 
+void take_time(uint64_t ns); /* sleeps without the lock */
+
 enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
 
 enum emu_status context_status(const struct context *context);
