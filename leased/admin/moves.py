@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leased.admin import label_check, share_left
@@ -18,7 +19,7 @@ from leased.config.options import OFFLINE
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.moving.mover import Move, Mover
+from leased.moving.mover import Checks, Move, Mover
 from leased.processes.identity import Peer
 
 OFF, ROOT, USERS, IDLE = "off", "root", "users", "idle"  # as limits.move names them
@@ -59,7 +60,8 @@ class Moves:
             self._check_room(tenant, new, total)
 
         check()
-        return self.mover.begin(tenant, new, total, by, check)
+        checks = Checks(check, partial(self._check_processes, tenant))
+        return self.mover.begin(tenant, new, total, by, checks)
 
     def moved(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """How the last move of a job goes, or how it ended."""

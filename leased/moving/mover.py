@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from leased.base.errors import Refused
 from leased.core.tenant_events import Parked, Unparked
@@ -36,6 +37,7 @@ log = logging.getLogger("gpu-leased")
 
 BY = "a move"  # the name by which status says who has parked the job
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
+TOLD_S = 0.05  # processes have told of all that they have: they may do so 20 ms late
 POLL_S = 0.003
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
@@ -45,6 +47,15 @@ MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
 class Stays(Exception):
     """The job stays where it is; the text says why."""
+
+
+class Checks(NamedTuple):
+    """Refused: something hinders a move (admin/moves.py). job: called just before the job is
+    touched. processes: of what its processes have, which they tell a moment late; called when they
+    have drained."""
+
+    job: Callable[[], None]
+    processes: Callable[[], None]
 
 
 @dataclass
@@ -58,7 +69,7 @@ class Move:
     new: Gpu
     total: int
     by: str
-    check: Callable[[], None]
+    checks: Checks
     state: str = MOVING
     why: str = ""
     dead_s: float = 0.0
@@ -92,15 +103,13 @@ class Mover:
 
     # -- asked for -------------------------------------------------------------------
 
-    def begin(
-        self, tenant: Tenant, new: Gpu, total: int, by: str, check: Callable[[], None]
-    ) -> Move:
-        """Move the job. check: Refused: something hinders it (admin/moves.py); it is called again
-        just before the job is touched. Refused: another one is being moved."""
+    def begin(self, tenant: Tenant, new: Gpu, total: int, by: str, checks: Checks) -> Move:
+        """Move the job. Refused: another one is being moved."""
         if self.busy:
             raise Refused("another job of this node is being moved", "ask again in a few seconds")
         (old,) = tenant.gang
-        move = Move(tenant.job, self._leases.gpus[old], new, total, by, check)
+        gpu = self._leases.gpus[old]
+        move = Move(tenant.job, gpu, new, total, by, checks)
         self._moves.pop(tenant.job_id, None)
         self._moves[tenant.job_id] = move
         while len(self._moves) > KEPT:
@@ -158,10 +167,12 @@ class Mover:
         async with self._driver() as driver:
             move.pids = self._processes(tenant)
             await self._check(driver, move)
-            move.check()
+            move.checks.job()
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain(tenant)
+                await asyncio.sleep(TOLD_S)
+                move.checks.processes()
                 crosses = self._leases.clock()
                 await self._cross(driver, tenant, move)
                 move.dead_s = (self._leases.clock() - began) / 1e9

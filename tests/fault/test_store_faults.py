@@ -221,10 +221,11 @@ BAD_ROWS_OF_NONE = {
     "a setting that nobody knows": "INSERT INTO settings VALUES ('*', 'colour', 'red')",
     "a slurmstepd of no number": "INSERT INTO stepds VALUES (99999999999, -1, -1)",
     "an ended run without usage": (
-        "INSERT INTO ended VALUES (5, 1.0, 0, '[\"GPU-x\"]', '', 'on', 2.0, NULL, 'null', '', 0)"
+        "INSERT INTO ended VALUES "
+        "(5, 1.0, 0, '[\"GPU-x\"]', '', 'on', 2.0, NULL, 'null', '', 0, '[]')"
     ),
     "an ended run of another kind": (
-        "INSERT INTO ended VALUES ('x', 'y', 'z', 'a', 'b', 'c', 'd', NULL, 'e', 'f', 'g')"
+        "INSERT INTO ended VALUES ('x', 'y', 'z', 'a', 'b', 'c', 'd', NULL, 'e', 'f', 'g', 'h')"
     ),
 }
 
@@ -363,7 +364,7 @@ def test_a_file_that_was_filled_with_bad_rows_is_read_in_time(tmp_path: Path) ->
     node = filled(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / "usage.db")) as db:
         db.executemany(
-            "INSERT INTO ended VALUES (?, ?, 0, 'x', '', 'on', 2.0, NULL, '{}', '', 0)",
+            "INSERT INTO ended VALUES (?, ?, 0, 'x', '', 'on', 2.0, NULL, '{}', '', 0, '[]')",
             [(job, time.time()) for job in range(20_000)],
         )
         db.commit()

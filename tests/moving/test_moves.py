@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -233,11 +234,18 @@ def test_a_daemon_that_is_stopped_ends_the_move_first(tenant: Start, leased: Lea
     output(job)
 
 
+def stored_devices(leased: Leased) -> int:
+    """Of how many devices the store has what jobs had."""
+    with sqlite3.connect(leased.prefix / "state" / "usage.db") as db:
+        return int(db.execute("SELECT count(*) FROM usage").fetchone()[0])
+
+
 def test_a_moved_job_stays_moved_over_a_restart(tenant: Start, leased: Leased) -> None:
     job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
     assert line(job) == "ready"
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01"
+    wait_until("what it has had to be stored", lambda: stored_devices(leased) == 2)
     leased.kill()
     leased.start()
     assert works(job) == "01"

@@ -17,7 +17,7 @@ PRELOAD = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease.so")
 # The same with one thing more: it ends a program whose threads take locks out of order.
 CHECKED = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-checked.so")
 # And one that says why a process waits after half a second instead of five.
-IMPATIENT = CHECKED.with_name("libgpulease-impatient.so")
+IMPATIENT = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-impatient.so")
 START_S = 60.0
 # Devices are looked at ten times as often: twenty looks that agree take a second.
 LOOKS_OFTEN = tuple(

@@ -31,7 +31,8 @@ NAMED = "games"  # for slurmctld of 26.05 "nobody" has no number, so it is no op
 
 def forbids(age: int = 0) -> str:
     """What a daemon writes that allows no exclusion."""
-    rules = NodeRules(replace(UserLimits.of(config.Config()), exclusion=False), options.PLAIN)
+    limits = replace(UserLimits.of(config.Config()), exclusion=False)
+    rules = NodeRules(limits, options.PLAIN, frozenset({config.Config().device.space}))
     return written("", rules, int(time.time()) - age)
 
 
