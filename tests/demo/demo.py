@@ -47,6 +47,7 @@ from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
+UNNAMED = "allocation"  # of a job of which slurmdbd knows only that it has ended
 JOB = ROOT / "tests" / "demo" / "job.py"
 OUT = ROOT / "build" / "demo"
 RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
@@ -297,6 +298,18 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def named_lines(cluster: PrivateSlurm, jobs: list[int]) -> list[str]:
+    """What sacct says of the jobs, once slurmdbd has heard of the start of each."""
+    lines: list[str] = []
+
+    def complete() -> bool:
+        lines[:] = cluster.sacct_lines(jobs)
+        return not any(line.split("|", 2)[1] == UNNAMED for line in lines)
+
+    wait_until("sacct to know the jobs' names", complete, step=ASK_S)
+    return lines
+
+
 def main() -> int:
     options = parse_arguments()
     # A narrower terminal wraps lines, which is better than cutting them. ":on:" is no picture.
@@ -308,7 +321,7 @@ def main() -> int:
             console.print(f"[yellow]Other programs slow down this machine[/] ({load_words()})")
         demo = Demo(cluster, gpu, pace, console)
         run_all(demo)
-        lines = cluster.sacct_lines([job["job_id"] for job in demo.jobs])
+        lines = named_lines(cluster, [job["job_id"] for job in demo.jobs])
         result = {
             "gpu": gpu.describe(),
             "policy": options.policy,

@@ -29,7 +29,6 @@ PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 # A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
 LONGEST_RUN_DIR = 85
 NODE_S = 180.0  # a slurmd that does not reach its slurmctld at once takes its time
-UNNAMED = "allocation"  # of a job whose start slurmdbd has not heard of yet, though it has ended
 ASK_S = 0.3  # between questions about an end: a command of Slurm's takes 10 ms of processor time
 EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
 KEEP_STATE = ("slurmctld", "mariadbd")  # they save it when they are told to stop
@@ -414,9 +413,8 @@ class PrivateSlurm:
 
         def complete() -> bool:
             nonlocal row
-            row = self.sacct(job_id, "JobName", "State", "ExitCode", "SystemComment")
+            row = self.sacct(job_id, "State", "ExitCode", "SystemComment")
             ended = bool(row) and row["State"].split(" ")[0] in FINISHED
-            ended = ended and row["JobName"] != UNNAMED
             return ended and (not usage or MARK in row["SystemComment"])
 
         wait_until(f"sacct to show job {job_id}", complete, timeout=120, step=ASK_S)
