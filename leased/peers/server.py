@@ -29,9 +29,20 @@ class Bucket:
 
     def lacks_s(self, now: float) -> float:
         """Take one; returns for how long there is none."""
-        self.left = min(self.burst, self.left + self.rate * (now - self.at)) - 1
-        self.at = now
+        self._fill(now)
+        self.left -= 1
         return max(0.0, -self.left / self.rate)
+
+    def takes(self, now: float) -> bool:
+        """Take one, if there is one. Who is refused takes none from those that come later."""
+        self._fill(now)
+        found = self.left >= 1
+        self.left -= found
+        return found
+
+    def _fill(self, now: float) -> None:
+        self.left = min(self.burst, self.left + self.rate * (now - self.at))
+        self.at = now
 
 
 class Server:
@@ -86,7 +97,7 @@ class Server:
         task: asyncio.Task[None],
     ) -> None:
         now = asyncio.get_running_loop().time()
-        if self.greeting >= GREETINGS or self.greetings.lacks_s(now) > 0:
+        if self.greeting >= GREETINGS or not self.greetings.takes(now):
             return
         self.greeting += 1
         try:

@@ -323,3 +323,11 @@ def test_a_peer_that_says_too_much_is_slowed_down() -> None:
     bucket = server.Bucket(10.0, 2.0)
     assert [bucket.lacks_s(0.0) for _ in range(4)] == [0.0, 0.0, 0.1, 0.2]
     assert bucket.lacks_s(10.0) == 0.0
+
+
+def test_who_was_refused_in_a_flood_keeps_nobody_out_after_it() -> None:
+    bucket = server.Bucket(50.0, 64.0)
+    taken = sum(bucket.takes(now / 1000) for now in range(60_000))
+    assert 3_000 <= taken <= 3_064
+    assert not bucket.takes(59.999)
+    assert [bucket.takes(60.02 + n / 50) for n in range(50)] == [True] * 50
