@@ -27,19 +27,23 @@ def put(db: sqlite3.Connection, table: str, key: Row, rows: Iterable[Row]) -> No
         db.execute("INSERT INTO {} ({}) VALUES (:{})".format(table, *names), whole)
 
 
-def tenant_row(record: TenantRecord) -> Row:
-    """Of a tenant that is open."""
+def _row(record: TenantRecord) -> dict[str, object]:
+    """What the rows of an open tenant and of an ended run have alike."""
     return {
         "uid": record.uid,
         "gang": json.dumps(record.gang),
         "options": record.options,
         "lock": record.lock,
-        "opened": record.opened,
-        "totals": json.dumps(dict(record.totals)),
         "name": record.name,
         "start": record.start,
         "nodes": json.dumps(record.nodes),
     }
+
+
+def tenant_row(record: TenantRecord) -> Row:
+    """Of a tenant that is open."""
+    totals = json.dumps(dict(record.totals))
+    return {**_row(record), "opened": record.opened, "totals": totals}
 
 
 def usage_rows(usage: Mapping[str, Usage]) -> list[Row]:
@@ -49,18 +53,8 @@ def usage_rows(usage: Mapping[str, Usage]) -> list[Row]:
 
 def ended_row(record: TenantRecord) -> Row:
     """Of a run that has ended."""
-    return {
-        "uid": record.uid,
-        "gang": json.dumps(record.gang),
-        "options": record.options,
-        "lock": record.lock,
-        "closed": record.closed,
-        "written": record.settled,
-        "usage": _counted(record.usage),
-        "name": record.name,
-        "start": record.start,
-        "nodes": json.dumps(record.nodes),
-    }
+    usage = _counted(record.usage)
+    return {**_row(record), "closed": record.closed, "written": record.settled, "usage": usage}
 
 
 def step_row(step: StepUsage) -> Row:
