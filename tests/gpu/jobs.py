@@ -187,8 +187,10 @@ class Job:
         return lines[-1]
 
     def result(self, timeout: float = TIMEOUT_S) -> dict[str, Any]:
-        """The JSON object that it printed last."""
-        line = self.finish(timeout)
+        """The JSON object that it printed last; a tool around it may have said more."""
+        self.finish(timeout)
+        lines = self._tail(self.out).strip().splitlines()
+        line = next((line for line in reversed(lines) if line.startswith("{")), lines[-1])
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
