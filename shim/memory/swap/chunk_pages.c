@@ -93,10 +93,11 @@ static int cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
 }
 
-/* Starts helpers until so many run. */
+/* Starts helpers until so many run. Under a debugger a thread may have ended before the call that
+ * starts it returns. */
 static void start_helpers(int wanted)
 {
-	while (atomic_load(&helpers) < wanted) {
+	for (int missing = wanted - atomic_load(&helpers); missing > 0; missing--) {
 		atomic_fetch_add(&helpers, 1);
 		if (!thread_start(help, HELPER_STACK)) {
 			atomic_fetch_sub(&helpers, 1);

@@ -4,6 +4,8 @@
 #include "base/locks.h"
 #include "memory/host.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/chunk_pages.h"
+#include "memory/swap/chunks.h"
 #include "memory/swap/segments.h"
 #include "memory/swap/store.h"
 
@@ -406,4 +408,35 @@ void an_old_kernel_has_its_pages_touched_by_hand(void)
 	CHECK(!mincore(fake_pinned(), 4 * MIB, there));
 	for (size_t page = 0; page < 4 * MIB / 4096; page++)
 		CHECK(there[page] & 1);
+}
+
+/* -- threads that end before the call that starts them returns, as a debugger makes them --------
+ */
+
+static unsigned int threads_started;
+static bool threads_end_first;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+	int error = __real_pthread_create(thread, attributes, run, argument);
+
+	CHECK(++threads_started < 100);
+	while (threads_end_first && !error && chunks_being_touched())
+		sched_yield();
+	return error;
+}
+
+void helpers_may_end_before_the_next_one_starts(void)
+{
+	threads_end_first = true;
+	CHECK(chunk_add(64 * MIB));
+	chunks_hurry(true);
+	chunks_touch();
+	CHECK(!chunks_untouched());
 }

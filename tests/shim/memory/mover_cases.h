@@ -55,7 +55,8 @@
 	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
 	CASE(shared_memory_stays_and_needs_none)                                                   \
 	CASE(it_breaks_no_capture)                                                                 \
-	CASE(an_old_kernel_has_its_pages_touched_by_hand)
+	CASE(an_old_kernel_has_its_pages_touched_by_hand)                                          \
+	CASE(helpers_may_end_before_the_next_one_starts)
 
 /* details_cases.c */
 #define DETAILS_CASES(CASE)                                                                        \
