@@ -20,7 +20,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,18 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from tests.gpu.check_swap import swapping
 from tests.gpu.checks import Result, run_checks
-from tests.gpu.jobs import ROOT, Job, Sharing, framework_python, python, stopping
+from tests.gpu.jobs import (
+    ROOT,
+    Job,
+    JobFailed,
+    Sharing,
+    framework_python,
+    python,
+    show,
+    stopping,
+    touch_host_memory,
+    write_report,
+)
 
 LATE_S = 0.5  # into its work a job is moved
 GIB = 1 << 30
@@ -38,45 +49,75 @@ def environment(chosen: argparse.Namespace) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": chosen.visible} if chosen.visible else {}
 
 
-def answers(job: Job, orders: Sequence[str], then: Mapping[int, Any]) -> list[dict[str, Any]]:
+class Steps:
+    """What has been found so far; printed and written at once, for whoever cuts the run off."""
+
+    def __init__(self, seconds: float):
+        self._began, self._seconds = time.monotonic(), seconds
+        self.found: list[Any] = []
+
+    def add(self, name: str, value: Any) -> None:
+        at = round(time.monotonic() - self._began, 2)
+        self.found.append([at, name, value])
+        show(f"{at:7.2f} s  {name}", value)
+        write_report("move-steps", self.found)
+
+    def left(self) -> float:
+        """Seconds. JobFailed: there are none."""
+        left = self._began + self._seconds - time.monotonic()
+        if left <= 0:
+            raise JobFailed(f"{self._seconds:g} s are over; see --seconds")
+        return left
+
+
+def answers(
+    job: Job, orders: Sequence[str], then: Mapping[int, Callable[[], None]], steps: Steps
+) -> list[dict[str, Any]]:
     """What the program prints for each order. then: what is done while it works on the n-th."""
-    job.wait_ready()
+    job.wait_ready(steps.left())
+    steps.add(job.name, "ready")
     after, found = len("ready\n"), []
     for n, order in enumerate(orders):
         job.say(order)
         if n in then:
             time.sleep(LATE_S)
             then[n]()
-        line, after = job.next_line(after)
+        line, after = job.next_line(after, steps.left())
         found.append(json.loads(line))
+        steps.add(job.name, found[-1])
     return found
 
 
-def move(share: Sharing, job: Job, gpu: int, moves: list[dict[str, Any]]) -> None:
+def move(share: Sharing, job: Job, gpu: int, moves: list[dict[str, Any]], steps: Steps) -> None:
     """Move the job, and note how that went."""
     socket = share.admin.with_name("tenant.sock")
     try:
         answer = ask(socket, {"op": "move", "job_id": job.number, "gpu": str(gpu)})
-        while answer["state"] == "moving":
+        while answer["state"] == "moving" and steps.left():
             time.sleep(0.01)
             answer = ask(socket, {"op": "moved", "job_id": job.number})
     except Refused as fault:
         answer = {"state": "refused", "why": str(fault)}
     moves.append(answer)
+    steps.add(f"{job.name} to GPU {gpu}", answer)
 
 
 def check_program(
     name: str, command: Sequence[str], order: str, chosen: argparse.Namespace
 ) -> Result:
     orders, moves = [order] * (chosen.moves + 1), []  # type: tuple[list[str], list[dict[str, Any]]]
+    steps: Steps = chosen.steps_found
     bare = Job.start(f"{name}, bare", command, environment(chosen))
     with stopping(bare):
-        right = [answer["digest"] for answer in answers(bare, orders, {})]
+        right = [answer["digest"] for answer in answers(bare, orders, {}, steps)]
     with swapping(chosen.cap) as share:
         job = share.tenant(name, "memory:swap", command, environment(chosen))
         with stopping(job):
-            each = {n: partial(move, share, job, 1 - n % 2, moves) for n in range(chosen.moves)}
-            told = answers(job, orders, each)
+            each = {
+                n: partial(move, share, job, 1 - n % 2, moves, steps) for n in range(chosen.moves)
+            }
+            told = answers(job, orders, each, steps)
+            steps.add(f"{name}, its interposer", job.said()[-1500:])
     moved = [answer for answer in moves if answer["state"] == "moved"]
     equal = [answer["digest"] for answer in told] == right
     dead = [answer["dead_s"] for answer in moved]
@@ -93,6 +134,7 @@ def check_program(
 
 
 def check_driver(chosen: argparse.Namespace) -> Result:
+    touch_host_memory(chosen.mib << 20)
     command = python("-m", "tests.gpu.move_loop", str(chosen.mib))
     return check_program("driver", command, str(chosen.turns), chosen)
 
@@ -116,16 +158,18 @@ def check_probe(chosen: argparse.Namespace) -> Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=["probe", "driver", "torch"])
+    parser.add_argument("--only", nargs="*", default=["driver", "torch", "probe"])
     parser.add_argument("--cap", type=float, default=70.0, help="GiB of each device")
-    parser.add_argument("--mib", type=int, default=16384, help="memory of the program `driver`")
-    parser.add_argument("--turns", type=int, default=400, help="of its work beside each move")
+    parser.add_argument("--mib", type=int, default=8192, help="memory of the program `driver`")
+    parser.add_argument("--turns", type=int, default=300, help="of its work beside each move")
     parser.add_argument("--batch", type=int, default=200, help="of the training")
     parser.add_argument("--steps", type=int, default=12, help="of the training beside each move")
     parser.add_argument("--moves", type=int, default=2)
     parser.add_argument("--visible", default="0", help='CUDA_VISIBLE_DEVICES; "": not set')
     parser.add_argument("--probe-s", type=float, default=20.0, help="of the probe")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of all but the probe")
     chosen = parser.parse_args()
+    chosen.steps_found = Steps(chosen.seconds)
     checks = {"probe": check_probe, "driver": check_driver, "torch": check_torch}
     return run_checks("move", {n: partial(c, chosen) for n, c in checks.items()}, chosen.only)
 
