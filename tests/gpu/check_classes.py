@@ -110,14 +110,14 @@ def check(bench: Bench, name: str) -> Result:
     p99 = ways["gpu-lease"][SERVICE]["p99_ms"]
     return {
         "good": wrong == 0 and p99 <= most,
-        "summary": f"p50/p99 ms: {'; '.join(texts)}; {wrong} wrong",
+        "summary": f"mean/p50/p99 ms: {'; '.join(texts)}; {wrong} wrong",
         "alone": before,
         "ways": ways,
     }
 
 
 def _latency(found: Mapping[str, Any]) -> str:
-    return f"{found['p50_ms']:.2f}/{found['p99_ms']:.2f}"
+    return "/".join(f"{found[key]:.2f}" for key in ("mean_ms", "p50_ms", "p99_ms"))
 
 
 def main() -> int:

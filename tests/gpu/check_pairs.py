@@ -95,7 +95,7 @@ def line(name: str, seconds: float) -> str:
 
 def felt(found: Mapping[str, Any]) -> Result:
     """What a program felt, and got done a second."""
-    took = {key: found[key] for key in ("p50_ms", "p99_ms", "max_ms", "steps")}
+    took = {key: found[key] for key in ("mean_ms", "p50_ms", "p99_ms", "max_ms", "steps")}
     done = found["steps"] / (found["to"] - found["from"])
     return took | {"done_s": done, "wrong": found.get("wrong", 0)}
 

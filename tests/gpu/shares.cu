@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <unistd.h>
 #include <vector>
@@ -140,9 +141,12 @@ static int calibrate(int samples)
 // How long steps took, in ms, of which there are some: JSON.
 static void print_times(std::vector<double> &took)
 {
+	double mean = std::accumulate(took.begin(), took.end(), 0.0) / took.size();
+
 	std::sort(took.begin(), took.end());
-	printf("\"steps\": %zu, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f, ",
-	       took.size(), took[took.size() / 2], took[took.size() * 99 / 100], took.back());
+	printf("\"steps\": %zu, \"mean_ms\": %.3f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, "
+	       "\"max_ms\": %.3f, ",
+	       took.size(), mean, took[took.size() / 2], took[took.size() * 99 / 100], took.back());
 }
 
 static void work(double seconds, unsigned long queued, CUevent *done)
