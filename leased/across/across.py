@@ -31,6 +31,7 @@ from leased.across.member import Member
 from leased.across.messages import Message, Order, Phase, Report, State
 
 Kept = Mapping[str, tuple[tuple[str, ...], int]]
+MOST_ABSENT = 256  # jobs without a step here that are known at once, as many as there are tenants
 
 
 class Across:
@@ -51,7 +52,8 @@ class Across:
         """To be called once, first: what the daemon before this one had promised is kept."""
         done: list[Action] = []
         for job, (nodes, gpus) in self.kept.items():
-            self.join(Joined(job, nodes, gpus), now)
+            self.members[job] = Member(job, nodes, gpus, self.bounds)
+            self._coordinate(job, nodes)
             done += self.members[job].restart(now)
             if job in self.coordinators:
                 self.coordinators[job].restart(now)
@@ -83,20 +85,29 @@ class Across:
 
     # -- events ----------------------------------------------------------------------
 
-    def join(self, event: Joined, _: int) -> list[Action]:
-        """The job is here. It may have been known before, by what was promised to it."""
+    def join(self, event: Joined, now: int) -> list[Action]:
+        """A step of the job begins here. The job may have been known before: by what was promised
+        to it, or as one that other nodes ask for."""
         job, nodes = event.job, event.nodes
         if job not in self.members:
-            self.members[job] = Member(job, nodes, event.gpus, self.bounds)
-            if nodes[0] == self.node:
-                self.coordinators[job] = Coordinator(job, nodes, self.bounds, self.first_epoch)
-        return []
+            self.members[job] = Member(job, nodes, 0, self.bounds)
+            self.members[job].begin(now)
+        self._coordinate(job, nodes)
+        return self.members[job].come(nodes, event.gpus)
+
+    def _coordinate(self, job: str, nodes: tuple[str, ...]) -> None:
+        if nodes[0] == self.node and job not in self.coordinators:
+            self.coordinators[job] = Coordinator(job, nodes, self.bounds, self.first_epoch)
 
     def leave(self, event: Left, _: int) -> list[Action]:
-        """Nothing of the job is here any more."""
+        """Nothing of the job is here any more. Its coordinator asks once more what there is."""
         member = self.members.pop(event.job, None)
         self.coordinators.pop(event.job, None)
-        return member.free() if member else []
+        if member is None:
+            return []
+        freed, first = member.free(), member.nodes[0]
+        none = Report(event.job, 0, 0, State.REST, latest=self.latest)
+        return freed if first == self.node else [*freed, Send(first, none)]
 
     def local(self, event: Wants | Ready | Held | Stopped | EndWanted, _: int) -> list[Action]:
         """Something has happened to the job on this node."""
@@ -126,12 +137,22 @@ class Across:
     def _obey(self, node: str, order: Order, now: int) -> list[Action]:
         self.latest = max(self.latest, order.stamp)
         member = self.members.get(order.job)
+        if member is None and order.phase == Phase.REST and order.stamp and self._has_room():
+            member = self.members[order.job] = Member(order.job, (node, self.node), 0, self.bounds)
         if member is None:
             none = Report(order.job, order.epoch, order.round, State.REST, latest=self.latest)
             return [Send(node, none)]
         if node != member.nodes[0]:
             return []
         return member.follow(order, now)
+
+    def _has_room(self) -> bool:
+        """One more job without a step here can be remembered. Otherwise it waits for a step."""
+        absent = [member for member in self.members.values() if member.is_absent()]
+        for member in absent if len(absent) >= MOST_ABSENT else ():
+            if member.state == State.REST:
+                del self.members[member.job]
+        return len(absent) < MOST_ABSENT or any(m.state == State.REST for m in absent)
 
     def _hear(self, node: str, report: Report, now: int) -> list[Action]:
         self.latest = max(self.latest, report.latest)
@@ -221,17 +242,21 @@ class Across:
                         done += self._send(node, coordinator.order(node))
                         coordinator.resend_at = now + self.bounds.resend_ns
                 coordinator.changed = False
-        for member in self.members.values():
+        for member in list(self.members.values()):
             told = self.ready(member), self._is_to_yield(member)
             again = self._must_repeat(member) and now >= member.resend_at
             if member.changed or again or told != member.told:
                 member.told, member.changed = told, False
                 member.resend_at = now + 2 * self.bounds.resend_ns
                 done += self._send(member.nodes[0], member.report(told, self.latest))
+                if member.is_absent() and member.state == State.REST and not member.stamp:
+                    del self.members[member.job]  # there is nothing to remember
         return done
 
     def _is_to_yield(self, member: Member) -> bool:
-        return member.state in (State.HELD, State.RUNNING) and self.yields(member)
+        """It is to let its coordinator let go: for an older job, or for a step that has begun."""
+        has = member.state in (State.HELD, State.RUNNING)
+        return has and (member.coming != 0 or self.yields(member))
 
     def _must_repeat(self, member: Member) -> bool:
         """It waits for an order that may have been lost."""

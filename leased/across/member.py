@@ -1,5 +1,10 @@
 """A job's part on one node: it follows the coordinator's orders and promises to keep its GPUs.
 
+Where no step of the job is, the member has no GPUs, so that whatever it is told has been done at
+once. When a step begins, its GPUs become the member's at the next moment at which no other part of
+the job can run: it asks its coordinator for one. So a step that comes later begins as the whole job
+does, and none of it runs beside what others do with the GPUs of this node.
+
 A promise is a vote: the member's own clock when it gave it. The member keeps its GPUs for hold_ns
 from its last vote, and runs only on an order that names a vote of its own, for run_ns from that
 vote. So it needs nobody's clock but its own, and an order that answers another daemon, an older
@@ -17,16 +22,18 @@ class Member:
     """phase: what the last order asked for. since: votes from then on count. promised: the last
     vote is of this round. lined: it waits in the line of this node, and turn: it has come. ends:
     its time is over here. changed: the coordinator does not know its state; told: what that has
-    heard last of whether it is ready, and yields. Times are ns of the node's clock."""
+    heard last of whether it is ready, and yields. coming: the GPUs of a step that has begun, which
+    are not the member's yet; 0: there are none. Times are ns of the node's clock."""
 
     __slots__ = (
-        "bounds", "changed", "ends", "epoch", "gpus", "held_until", "job", "kept", "lined", "nodes",
-        "phase", "promised", "resend_at", "round", "run_until", "since", "stamp", "state", "told",
-        "turn", "vote", "wants",
+        "bounds", "changed", "coming", "ends", "epoch", "gpus", "held_until", "job", "kept",
+        "lined", "nodes", "phase", "promised", "resend_at", "round", "run_until", "since", "stamp",
+        "state", "told", "turn", "vote", "wants",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], gpus: int, bounds: Bounds):
         self.job, self.nodes, self.gpus, self.bounds = job, nodes, gpus, bounds
+        self.coming = 0
         self.state, self.phase = State.REST, Phase.REST
         self.epoch = self.round = self.stamp = self.vote = 0
         self.since = self.run_until = self.held_until = self.resend_at = 0
@@ -40,6 +47,30 @@ class Member:
         self.held_until = now + self.bounds.hold_ns
         self.changed = True
         return [Stop(self.job)]
+
+    def begin(self, now: int) -> None:
+        """Nothing is known of the job here. A daemon before this one may have promised something
+        of it, so others of its parts may run; where it had no GPUs, that was not noted."""
+        self.state, self.phase = State.STOPPED, Phase.STOP
+        self.held_until = now + self.bounds.hold_ns
+        self.changed = True
+
+    def come(self, nodes: tuple[str, ...], gpus: int) -> list[Action]:
+        """A step of the job begins here."""
+        if self.gpus:
+            return []
+        self.nodes, self.coming, self.changed = nodes, gpus, True
+        return self._rest() if self.state == State.REST else []
+
+    def is_absent(self) -> bool:
+        """No step of the job is here."""
+        return not self.gpus and not self.coming
+
+    def _take_up(self) -> None:
+        """No part of the job can run now, so its GPUs here are a part of it from now on."""
+        if self.coming:
+            self.gpus, self.coming = self.coming, 0
+            self.lined = self.turn = False
 
     def is_outdated(self, order: Order) -> bool:
         """A later order has been followed."""
@@ -74,9 +105,11 @@ class Member:
             done = self._end()
         elif self.state != State.STOPPING:
             done = self.free()
+        if self.state == State.REST:
+            self._take_up()
         if self.stamp and not self.lined and self.state == State.REST:
-            self.lined = True
-            done.append(Line(self.job))
+            self.lined, self.turn = True, not self.gpus
+            done += [Line(self.job)] if self.gpus else []
         elif not self.stamp:
             self.lined = self.turn = False
         return done
@@ -98,9 +131,10 @@ class Member:
         if self.state == State.RUNNING:
             return []
         self.state, self.lined, self.turn = State.RUNNING, False, False
-        self.ends = self.wants = False
+        self.ends = False
+        self.wants = self.wants and not self.gpus
         self.run_until = vote + self.bounds.run_ns
-        return [Run(self.job)]
+        return [Run(self.job)] if self.gpus else []
 
     def owes(self) -> bool:
         """It keeps its GPUs as it is to, and has not promised that in this round."""
@@ -114,31 +148,32 @@ class Member:
         """Vote in this round."""
         self.vote, self.promised, self.changed = max(now, self.vote + 1), True, True
         self.held_until = self.vote + self.bounds.hold_ns
-        if self.kept:
+        if self.kept or not self.gpus:
             return []
         self.kept = True
         return [Keep(self.job, self.nodes, self.gpus)]
 
     def _end(self) -> list[Action]:
         self.state = State.STOPPING
-        return [Stop(self.job)]
+        return [Stop(self.job)] if self.gpus else self.stopped()
 
     def free(self) -> list[Action]:
         """Nothing is promised any more."""
         if self.state == State.REST:
             return []
         self.state, self.vote, self.promised, self.changed = State.REST, 0, False, True
-        free = Free(self.job, self.lined)
+        free: list[Action] = [Free(self.job, self.lined)] if self.gpus else []
+        self._take_up()
         if not self.kept:
-            return [free]
+            return free
         self.kept = False
-        return [Forget(self.job), free]
+        return [Forget(self.job), *free]
 
     def hold(self, now: int) -> list[Action]:
         """Its coordinator wants it to hold, and no other job on several nodes is in the way."""
         self.state, self.since = State.HOLDING, now
         self.held_until = now + self.bounds.hold_ns
-        return [Hold(self.job)]
+        return [Hold(self.job)] if self.gpus else self.held()
 
     def held(self) -> list[Action]:
         """Its GPUs have been taken back from others."""

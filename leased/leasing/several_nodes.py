@@ -13,10 +13,9 @@ from typing import Any, Protocol
 from leased.across import actions as across
 from leased.across.across import Across
 from leased.across.bounds import Bounds
-from leased.across.messages import Message, Order, Phase, State
+from leased.across.messages import Message, Phase, State
 from leased.core import orders
 from leased.core.arbiter import Ordered
-from leased.leasing.absent_jobs import Absent
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Elsewhere, Tenant
 from leased.store.promises import Promises
@@ -83,7 +82,6 @@ class SeveralNodes:
         }
         self.across = Across(node, Bounds(drain_ns=drain_ns), first_epoch, kept)
         self.wants: dict[str, bool] = {}  # what was said last
-        self.absent = Absent()
         self.events: deque[across.Event] = deque()
         self.busy = True
         registry = leases.tenants
@@ -105,8 +103,6 @@ class SeveralNodes:
 
     def joined(self, tenant: Tenant) -> None:
         """The job is on this node from now on."""
-        if self.absent.forget(str(tenant.job_id)):
-            self.handle(across.Left(str(tenant.job_id)))
         self.promises.open(tenant.job_id, False)
         self._join(tenant)
 
@@ -126,13 +122,6 @@ class SeveralNodes:
 
     def received(self, node: str, message: Message) -> None:
         """The daemon of another node has said something."""
-        job = message.job
-        if isinstance(message, Order) and (job not in self.across.members or job in self.absent):
-            left = self.absent.note(job, self.leases.clock())
-            for old in left:
-                self.handle(across.Left(old))
-            if job in self.absent:
-                self.handle(across.Joined(job, (node, self.node), 0))
         self.handle(across.Received(node, message))
 
     def settle(self) -> None:
@@ -172,10 +161,6 @@ class SeveralNodes:
         for action in actions:
             if isinstance(action, across.Send):
                 self.peers.send(action.node, action.message)
-            elif action.job in self.absent:
-                answer = self.absent.answer(action)
-                if answer is not None:
-                    self.handle(answer)
             elif isinstance(action, (across.Keep, across.Forget)):
                 self.promises.note(int(action.job), isinstance(action, across.Keep))
             else:

@@ -26,6 +26,8 @@ def of_bytes(data: bytes) -> Message:
         raise ValueError("what came is no message") from None
     if len(fields) != len(kind._fields) - 1 or not isinstance(job, str) or len(job) > JOB_LONGEST:
         raise ValueError("a message has other fields")
+    if not (job.isascii() and job.isdecimal()):
+        raise ValueError("a message is of no job")
     if kind is Order:
         epoch, turn, phase, vote, stamp = map(_whole, fields)
         return Order(job, epoch, turn, Phase(phase), vote, stamp)

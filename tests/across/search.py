@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from leased.across.bounds import Bounds
-from tests.across.world import SMALL, Budget, Jobs, World, steps
+from tests.across.world import SMALL, Budget, Jobs, Place, World, steps
 
 MINUTES = 7  # by which the clocks of two nodes differ, in a unit that is as good as any
 
@@ -24,6 +24,7 @@ def explore(
     finish_each: int = 1,
     most: int = 1 << 40,
     starts: Mapping[str, int] | None = None,
+    absent: Iterable[Place] = (),
 ) -> int:
     """Look at every world that can be reached, or at `most`. Returns how many were looked at.
 
@@ -31,7 +32,7 @@ def explore(
     goes wrong any more (this is tried from each finish_each-th world). Where nothing has gone wrong
     before either, it may not need any time.
     """
-    first = World(jobs, starts or clocks(jobs), budget, bounds)
+    first = World(jobs, starts or clocks(jobs), budget, bounds, absent)
     first.begin()
     known = {first.key()}
     todo = [first]

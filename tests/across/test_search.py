@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leased.across.across import Across
+from leased.across.actions import Action
 from leased.across.bounds import Bounds
 from leased.across.coordinator import Coordinator
 from leased.across.member import Member
@@ -42,6 +43,21 @@ def test_no_order_of_events_lets_half_a_job_run_or_two_jobs_wait_for_each_other(
     assert explore(jobs, budget, finish_each=20) > 100
 
 
+@pytest.mark.parametrize(
+    ("jobs", "budget"),
+    [
+        (ONE, Budget(steps=2)),
+        (ONE, Budget(steps=1, lost=1, times=1)),
+        (PAIR, Budget(steps=1)),
+    ],
+)
+def test_a_step_that_begins_or_ends_on_a_further_node_at_any_time(
+    jobs: dict[str, tuple[str, ...]], budget: Budget
+) -> None:
+    """Of the first job there is none on its second node at the beginning."""
+    assert explore(jobs, budget, finish_each=20, absent=[("b", "j1")]) > 100
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_larger_clusters_in_which_much_goes_wrong(data: st.DataObject) -> None:
@@ -51,7 +67,7 @@ def test_larger_clusters_in_which_much_goes_wrong(data: st.DataObject) -> None:
     )
     jobs = dict(zip_strict(("j1", "j2", "j3"), data.draw(st.tuples(of_one, of_one, of_one))))
     chosen = iter(data.draw(st.lists(st.integers(0, 999), min_size=120, max_size=120)))
-    wander(jobs, MUCH, lambda n: next(chosen) % n, 120)
+    wander(jobs, MUCH._replace(steps=3), lambda n: next(chosen) % n, 120)
 
 
 def shorter(_: Bounds) -> int:
@@ -102,6 +118,18 @@ def test_a_planted_fault_is_found(
     monkeypatch.setattr(of, name, planted)
     with pytest.raises(Fault):
         wander_often(1000)
+
+
+def at_once(member: Member, nodes: tuple[str, ...], gpus: int) -> list[Action]:
+    """Its GPUs are the job's from then on, whatever the rest of it does."""
+    member.nodes, member.gpus, member.changed = nodes, member.gpus or gpus, True
+    return []
+
+
+def test_a_step_that_is_taken_up_while_others_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Member, "come", at_once)
+    with pytest.raises(Fault, match="may give its GPU to others"):
+        explore(ONE, Budget(steps=1), absent=[("b", "j1")])
 
 
 def test_promises_that_a_restart_loses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

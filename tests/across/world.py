@@ -6,7 +6,7 @@ believes is seen. Each step makes a new world and leaves the old one as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from leased.across.across import Across
@@ -20,6 +20,7 @@ from leased.across.actions import (
     Hold,
     Joined,
     Keep,
+    Left,
     Line,
     Ready,
     Received,
@@ -54,7 +55,8 @@ class Fault(AssertionError):
 
 class Budget(NamedTuple):
     """How much may still go wrong, and how many steps of time there are. late: how many messages
-    may arrive after later ones of the same daemon. ends: how often running jobs are to end."""
+    may arrive after later ones of the same daemon. ends: how often running jobs are to end. steps:
+    how many first steps on a node are to begin or to end."""
 
     late: int = 0
     lost: int = 0
@@ -62,6 +64,7 @@ class Budget(NamedTuple):
     crashes: int = 0
     times: int = 0
     ends: int = 0
+    steps: int = 0
 
 
 class Running(NamedTuple):
@@ -99,9 +102,18 @@ def seen(of: Any, now: int, furthest: int) -> tuple[Any, ...]:
 
 
 class World:
-    """jobs: the nodes of each, of which it has the one GPU. clocks: what they show at the start."""
+    """jobs: the nodes of each, of which it has the one GPU. clocks: what they show at the start.
+    absent: where no step of a job has begun."""
 
-    def __init__(self, jobs: Jobs, clocks: Mapping[str, int], budget: Budget, bounds: Bounds):
+    def __init__(
+        self,
+        jobs: Jobs,
+        clocks: Mapping[str, int],
+        budget: Budget,
+        bounds: Bounds,
+        absent: Iterable[Place] = (),
+    ):
+        self.absent = frozenset(absent)
         self.jobs, self.clocks, self.bounds, self.budget = jobs, clocks, bounds, budget
         self.t = 0
         self.first = budget
@@ -124,9 +136,31 @@ class World:
         """All jobs are there, and want their GPUs."""
         for job, nodes in self.jobs.items():
             for node in nodes:
-                self.tell(node, Joined(job, nodes, 1))
-        for job, nodes in self.jobs.items():
-            self.tell(nodes[-1], Wants(job, True))
+                if (node, job) not in self.absent:
+                    self.tell(node, Joined(job, nodes, 1))
+        for job in self.jobs:
+            self.tell(self.there(job)[-1], Wants(job, True))
+
+    def there(self, job: str) -> list[str]:
+        """The nodes on which a step of the job is."""
+        return [node for node in self.jobs[job] if (node, job) not in self.absent]
+
+    def step_begins(self, node: str, job: str) -> None:
+        """It wants its GPU: the job has to run with it."""
+        self.absent -= {(node, job)}
+        self.ran -= {job}
+        self.tell(node, Joined(job, self.jobs[job], 1))
+        self.tell(node, Wants(job, True))
+
+    def step_ends(self, node: str, job: str) -> None:
+        """What ran of it has ended with it."""
+        self.absent |= {(node, job)}
+        self.runs.pop((node, job), None)
+        ended = (node, Held(job)), (node, Stopped(job))
+        self.answers = tuple(answer for answer in self.answers if answer[:2] not in ended)
+        self.tell(node, Left(job))
+        if job not in self.ran:
+            self.tell(self.there(job)[0], Wants(job, True))
 
     def clock(self, node: str) -> int:
         return self.t + self.clocks[node]
@@ -171,7 +205,7 @@ class World:
             self.answer(node, Held(job))
         elif isinstance(action, Run):
             self.runs[node, job] = Running(self.member(node, job).epoch)
-            if all((n, job) in self.runs for n in self.jobs[job]):
+            if all((n, job) in self.runs for n in self.there(job)):
                 self.ran |= {job}
         elif isinstance(action, Stop):
             by = self.t + self.bounds.drain_ns
@@ -231,7 +265,7 @@ class World:
         self.nodes[node] = daemon
         self.do_all(node, daemon.start(self.clock(node)))
         for job, nodes in self.jobs.items():
-            if node in nodes:
+            if node in nodes and (node, job) not in self.absent:
                 self.tell(node, Joined(job, nodes, 1))
                 if job not in self.ran:
                     self.tell(node, Wants(job, True))
@@ -264,12 +298,22 @@ class World:
                 continue
             if (node, job) not in self.keeps:
                 raise Fault(f"{job} runs on {node} without its GPU")
-            for other in self.jobs[job]:
-                if (other, job) not in self.keeps and self.nodes[other] is not None:
+            for other in self.parts(job):
+                if (other, job) not in self.keeps:
                     raise Fault(f"{job} runs on {node}, and {other} may give its GPU to others")
                 beside = self.runs.get((other, job))
                 if beside and not beside.orphan and beside.epoch != running.epoch:
                     raise Fault(f"{job} runs in epochs {running.epoch} and {beside.epoch}")
+
+    def parts(self, job: str) -> list[str]:
+        """The nodes whose GPUs the job has to have while it runs: where a step of it is, from when
+        its daemon has taken that up."""
+        parts = []
+        for node in self.there(job):
+            daemon = self.nodes[node]
+            if daemon is not None and daemon.members[job].gpus:
+                parts.append(node)
+        return parts
 
     def key(self) -> object:
         """Two worlds with the same one go on in the same ways."""
@@ -288,7 +332,8 @@ class World:
         runs = sorted((place, r.epoch, r.orphan) for place, r in self.runs.items())
         noted = tuple((node, tuple(sorted(of))) for node, of in self.noted.items())
         what = (tuple(nodes), tuple(flying), tuple(answers), tuple(runs), noted)
-        return hash((what, self.keeps, self.ran, tuple(self.starts.values()), self.budget))
+        of_jobs = self.keeps, self.ran, self.absent
+        return hash((what, *of_jobs, tuple(self.starts.values()), self.budget))
 
     def _relative(self, sender: str, to: str, message: Message) -> tuple[Any, ...]:
         """Votes are times of the member's clock."""
@@ -298,7 +343,8 @@ class World:
 
     def is_untroubled(self) -> bool:
         """Nothing has gone wrong so far, and no time has passed."""
-        return self.budget._replace(ends=0, doubled=0) == self.first._replace(ends=0, doubled=0)
+        no_harm = {"ends": 0, "doubled": 0, "steps": 0}
+        return self.budget._replace(**no_harm) == self.first._replace(**no_harm)
 
     # -- the rest of the story --------------------------------------------------------------
 
@@ -351,6 +397,8 @@ def steps(world: World) -> Iterator[World]:
             new.budget = budget._replace(ends=budget.ends - 1)
             new.tell(node, EndWanted(job))
             yield new
+    if budget.steps:
+        yield from _of_steps(world)
     for node, daemon in world.nodes.items():
         if daemon is None or budget.crashes:
             new = world.copy()
@@ -366,6 +414,19 @@ def steps(world: World) -> Iterator[World]:
         new.budget = budget._replace(times=budget.times - 1)
         new.pass_time(when)
         yield new
+
+
+def _of_steps(world: World) -> Iterator[World]:
+    """A step begins or ends on a node, though not on a job's first one."""
+    for job, nodes in world.jobs.items():
+        for node in nodes[1:]:
+            new = world.copy()
+            new.budget = world.budget._replace(steps=world.budget.steps - 1)
+            if (node, job) in world.absent:
+                new.step_begins(node, job)
+            else:
+                new.step_ends(node, job)
+            yield new
 
 
 def _of_message(world: World, n: int) -> Iterator[World]:
