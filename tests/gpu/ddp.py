@@ -2,7 +2,8 @@
 
 `python -m tests.gpu.ddp [--steps N] [--seconds S] [--ballast MIB]` prints one line of
 JSON, with the digest of the weights and the ballast of each GPU after N steps, and
-the speed of further ones.
+the speed of further ones. `--rank R --world W --port P`: this process is one rank of so
+many, on the first visible GPU; the others are started elsewhere.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ CALIBRATION = 100
 
 
 class Rank:
-    """The training in one process."""
+    """The training in one process, on PyTorch's current GPU."""
 
     def __init__(self, torch: Any, rank: int, world: int, port: int, ballast_mib: int):
         self.torch, self.rank = torch, rank
-        torch.cuda.set_device(rank)
         torch.distributed.init_process_group(
             "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
         )
         nn = torch.nn
         layers = [nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)]
         self.model = nn.Sequential(*layers).cuda()
-        self.shared = nn.parallel.DistributedDataParallel(self.model, device_ids=[rank])
+        self.shared = nn.parallel.DistributedDataParallel(
+            self.model, device_ids=[torch.cuda.current_device()]
+        )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         torch.manual_seed(SEED + 1 + rank)  # the weights are the same, the data not
         self.data = torch.randn(512, 1024, device="cuda")
@@ -83,6 +85,7 @@ def work(rank: int, world: int, port: int, chosen: argparse.Namespace) -> None:
     """One process; the first one prints the report."""
     started = time.perf_counter()
     torch = load_torch()
+    torch.cuda.set_device(rank if chosen.rank is None else 0)
     training = Rank(torch, rank, world, port, chosen.ballast)
     training.run(1)
     first = time.perf_counter() - started
@@ -112,8 +115,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--ballast", type=int, default=0, help="MiB on each GPU, to carry along")
+    parser.add_argument("--rank", type=int, help="of this process alone")
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--port", type=int, default=0, help="of rank 0, with --rank")
     chosen = parser.parse_args()
     os.environ.update(WITHOUT_MULTICAST | FIXED)
+    if chosen.rank is not None:
+        work(chosen.rank, chosen.world, chosen.port, chosen)
+        return
     import torch
 
     world = torch.cuda.device_count()

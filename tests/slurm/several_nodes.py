@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from tests.slurm.cluster import Machine, PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site
+from tests.support.nodes import peers_conf
 from tests.support.ports import free_port
 from tests.support.work_dir import work_dir
 
@@ -71,15 +72,6 @@ class SeveralNodes:
         return self.slurm.layout.node_names
 
 
-def peers_conf(slurm: PrivateSlurm, ports: Mapping[str, int], here: str) -> str:
-    """Where the daemons listen: a real node has an address of its own, and all have one port."""
-    addresses = ", ".join(f'"{name}=127.0.0.1:{port}"' for name, port in ports.items())
-    return (
-        f'[peers]\nport = {ports[here]}\nlisten = "127.0.0.1"\naddresses = [{addresses}]\n'
-        f'munge_socket = "{slurm.layout.munge_socket}"\n'
-    )
-
-
 @contextmanager
 def several_nodes(
     nodes: int = 2,
@@ -121,7 +113,9 @@ def several_nodes(
         made = SeveralNodes(slurm, work / "out", gpus=emulated)
         ports = {name: free_port() for name in made.names}
         for n, name in enumerate(made.names):
-            conf = leased_conf + (peers_conf(slurm, ports, name) if peers else "")
+            conf = leased_conf + (
+                peers_conf(ports, name, slurm.layout.munge_socket) if peers else ""
+            )
             env = slurm.env | slurm.node_env(name)
             daemon = Leased(work / f"leased{n}", work / f"run{n}", env, conf, hurried=hurried)
             made.sites.append(Site(slurm, all_of_it.enter_context(daemon), made.work))

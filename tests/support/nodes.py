@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import Daemon
+from tests.support import tenant
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,10 @@ def munged(place: Path) -> Iterator[Path]:
     key, path = place / "munge.key", place / "munge.socket"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
-    command = ["/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}"]
+    program = shutil.which("munged", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        raise FileNotFoundError("there is no munged; install munge")
+    command = [program, "--foreground", "--force", f"--key-file={key}"]
     command += [f"--socket={path}", f"--pid-file={place}/munged.pid", "--num-threads=4"]
     command += [f"--seed-file={place}/munged.seed", f"--log-file={place}/munged.log"]
     daemon = Daemon.start("munged", command, place / "munged.out", os.environ)
@@ -57,6 +62,15 @@ def overlap_ns(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]])
     return found
 
 
+def peers_conf(ports: Mapping[str, int], here: str, munge: Path) -> str:
+    """Where the daemons listen: a real node has an address of its own, and all have one port."""
+    addresses = ", ".join(f'"{name}=127.0.0.1:{port}"' for name, port in ports.items())
+    return (
+        f'[peers]\nport = {ports[here]}\nlisten = "127.0.0.1"\naddresses = [{addresses}]\n'
+        f'munge_socket = "{munge}"\n'
+    )
+
+
 class Node:
     """name: as Slurm would call it. gpu, leased: its own."""
 
@@ -80,13 +94,11 @@ class Nodes:
     def __init__(self, place: Path, names: Sequence[str], munge: Path, extra: str = ""):
         self.names = tuple(names)
         self.ports = {name: free_port() for name in names}
-        addresses = [f"{name}=127.0.0.1:{port}" for name, port in self.ports.items()]
         self.started: list[subprocess.Popen[str]] = []
         self.nodes: dict[str, Node] = {}
         self.stack = contextlib.ExitStack()
         for name in names:
-            peers = f'[peers]\nport = {self.ports[name]}\nlisten = "127.0.0.1"\n'
-            peers += f"addresses = {addresses}\nmunge_socket = '{munge}'\n"
+            peers = peers_conf(self.ports, name, munge)
             gpu = EmulatedGpu(place / name / "gpu", trace=True)
             env = os.environ | gpu.env | {"SLURMD_NODENAME": name}
             daemon = Leased(place / name, place / name / "run", env, extra + peers, preload=CHECKED)
@@ -115,11 +127,10 @@ class Nodes:
     ) -> subprocess.Popen[str]:
         """A Python program as a job's process on a node. nodes: the job's, if several."""
         node, pipe = self.nodes[name], subprocess.PIPE
-        words = ["--admin", str(node.leased.admin_socket), "--job", str(job), "--options", options]
-        if nodes:
-            words += ["--nodes", ",".join(nodes)]
+        program = sys.executable, *command
+        admin = node.leased.admin_socket
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.tenant", *words, "--", sys.executable, *command],
+            tenant.command(admin, job, options, *program, nodes=",".join(nodes)),
             cwd=ROOT,
             env=node.leased.env,
             stdin=pipe,

@@ -53,13 +53,19 @@ def register(
 
 
 def command(
-    admin: Path | str, job: int, options: str, *program: str, gpus: str = "0", stays: bool = False
+    admin: Path | str,
+    job: int,
+    options: str,
+    *program: str,
+    gpus: str = "0",
+    nodes: str = "",
+    stays: bool = False,
 ) -> list[str]:
-    """The command line that runs a program as the job. gpus: indices, with commas between. stays:
-    until it is killed."""
+    """The command line that runs a program as the job. gpus: indices, and nodes: all names, if
+    there are several; with commas between. stays: until it is killed."""
     return [
         *(sys.executable, "-m", "tests.support.tenant", "--admin", str(admin)),
-        *("--job", str(job), "--options", options, "--gpus", gpus),
+        *("--job", str(job), "--options", options, "--gpus", gpus, "--nodes", nodes),
         *(["--stays"] if stays else []),
         *("--", *program),
     ]
