@@ -141,11 +141,13 @@ class Arbiter:
         self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
         self.device_settings = DeviceSettings(*parts)
         self.deciding = Deciding(*parts, turns=self.turns)
-        fitting, moves = self.memory.fitting, self.memory.moves
-        dues: Deadlines[int] = self.leasing.quanta.dues
-        self.deadlines: tuple[Deadlines[Any], ...] = (
-            *(dues, self.waiters.wakes, fitting.calms, moves.leavers),
-            self.waiters.short_turns.starts,
+        # What is due at times, and who is told of it when it is. In this order.
+        self.deadlines: tuple[tuple[Deadlines[Any], Callable[[], None]], ...] = (
+            (self.memory.fitting.calms, self.memory.fitting.pass_deadlines),
+            (self.memory.moves.leavers, self.memory.pass_leavers),
+            (self.waiters.short_turns.starts, self._begin_short_turns),
+            (self.leasing.quanta.dues, self.leasing.stages.pass_deadlines),
+            (self.waiters.wakes, self.waiters.pass_wakes),
         )
 
     @property
@@ -181,15 +183,16 @@ class Arbiter:
             rules.charges.pass_pauses(now)
         if rules.grace_until and now >= rules.grace_until:
             self.deciding.rejoin()
-        self._apply(event)
-        for deadlines in self.deadlines:
+        change = OF_TENANT.get(type(event))
+        if change is None:
+            OF_NODE[type(event)](self, event)
+        elif (tenant := self.tenants.get(event.tenant)) is not None:  # type: ignore[union-attr]
+            change(self.tenant_changes, tenant, event)
+        for deadlines, passed in self.deadlines:
             if deadlines.heap and deadlines.heap[0][0] <= now:
-                self._pass_deadlines()
-                break
-        if rules.shares.changed or (rules.shares.of and rules.gangs_changed):
-            self.device_settings.follow_shares()
-        if rules.shares.of and rules.controls_changed:
-            self.device_settings.follow_controls()
+                passed()
+        if rules.news:
+            self.device_settings.follow()
         self.deciding.decide()
         if isinstance(event, Released) and rules.where.of and event.tenant in self.tenants:
             self.memory.moves.bring_back(self.tenants[event.tenant])
@@ -197,21 +200,19 @@ class Arbiter:
             self.memory.moves.move()
         return effects.actions
 
-    def _pass_deadlines(self) -> None:
-        self.memory.pass_deadlines()
+    def _begin_short_turns(self) -> None:
         for tenant in self.waiters.short_turns.begin(self.rules.now):
             self.waiters.hurry(tenant)
             self.leasing.contention.hurry(tenant)
-        self.leasing.stages.pass_deadlines()
-        self.waiters.pass_wakes()
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
         found = self.rules.grace_until or None
-        for deadlines in self.deadlines:
-            first = deadlines.first() if deadlines.heap else None
-            if first is not None and (found is None or first < found):
-                found = first
+        for deadlines, _ in self.deadlines:
+            if deadlines.heap:
+                first = deadlines.first()
+                if first is not None and (found is None or first < found):
+                    found = first
         return found
 
     def usage(self, tenant_id: int, now: int) -> dict[str, Usage]:
@@ -236,15 +237,6 @@ class Arbiter:
         """Whether the policy of this tenant, if it opens, can use what one remembered before.
         This changes nothing."""
         return self.policy_states.understood(tenant_of(event), before)
-
-    def _apply(self, event: Event) -> None:
-        change = OF_TENANT.get(type(event))
-        if change is not None:
-            tenant = self.tenants.get(event.tenant)  # type: ignore[union-attr]
-            if tenant is not None:
-                change(self.tenant_changes, tenant, event)
-        else:
-            OF_NODE[type(event)](self, event)
 
 
 OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {

@@ -55,8 +55,6 @@ class Deciding:
     def decide(self) -> None:
         """Separate holders, tell them who waits, and grant, on every device that has changed."""
         effects, rules, fitting = self.effects, self.rules, self.fitting
-        if rules.gangs_changed:
-            self.waiters.mix()
         for tenant in fitting.take_shrunk() if fitting.shrunk else ():
             self.waiters.place_again(tenant)
         while (
@@ -64,17 +62,13 @@ class Deciding:
         ):
             for tenant in fitting.take_affected() if fitting.affected else ():
                 self._make_way(tenant)
-            if fitting.turned:
-                turned, fitting.turned = fitting.turned, 0
-                self.waiters.heed_again(t for t in rules.tenants.values() if t.mask & turned)
             if effects.unsettled:
-                effects.unsettled = False
                 self._settle()
             if rules.chains and self._join():
                 continue
             changed, effects.changed = effects.changed, 0
-            reached = rules.reached(changed) if rules.in_line else changed
-            if rules.in_line > 1:
+            reached = rules.reached(changed) if rules.gangs_in_line else changed
+            if rules.online:
                 self.waiters.let_overdue_by(reached)
             # This comes before the grants, which need to know when devices will be free.
             moved, effects.moved = effects.moved & reached, effects.moved & ~reached
@@ -107,9 +101,14 @@ class Deciding:
 
     def _settle(self) -> None:
         """Devices are used in another way than before."""
-        for device in self.rules.devices.values():
+        rules, fitting = self.rules, self.fitting
+        if fitting.turned:
+            turned, fitting.turned = fitting.turned, 0
+            self.waiters.heed_again(t for t in rules.tenants.values() if t.mask & turned)
+        self.effects.unsettled = False
+        for device in rules.devices.values():
             self.leasing.stages.separate(device)
-        for tenant in self.rules.tenants.values():
+        for tenant in rules.tenants.values():
             if tenant.lease and not tenant.lease.revoked and not tenant.lease.contended:
                 self.leasing.contention.limit(tenant)
 

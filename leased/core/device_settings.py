@@ -14,7 +14,7 @@ from leased.core.device_events import (
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
-from leased.core.rules import Rules
+from leased.core.rules import NEW_CONTROLS, NEW_GANGS, NEW_SHARES, Rules
 from leased.core.state import Device
 from leased.core.waiters import Waiters
 from leased.memory.speed import Speed
@@ -49,7 +49,7 @@ class DeviceSettings:
             self._drain(device, event.drained)
         elif isinstance(event, PolicySet):
             self.rules.policies.choose(device.uuid, event.policy)
-            self.rules.shares.changed = True
+            self.rules.news |= NEW_SHARES
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
             self.quanta.plan_ends(device)
@@ -72,12 +72,22 @@ class DeviceSettings:
         for tenant in rules.waiting(device):
             self.waiters.sort(tenant)
 
-    def follow_shares(self) -> None:
+    def follow(self) -> None:
+        """What has changed beside the event itself, for tenants with shares and for gangs."""
+        rules = self.rules
+        news, rules.news = rules.news, 0
+        if news & NEW_SHARES or (news & NEW_GANGS and rules.shares.of):
+            self._follow_shares()
+        if news & NEW_CONTROLS and rules.shares.of:
+            self._follow_controls()
+        if news & NEW_GANGS:
+            self.waiters.mix()
+
+    def _follow_shares(self) -> None:
         """Each device has the policy that the site has chosen, unless it is connected by gangs
         with the devices of a tenant that has a share: then its policy is one that keeps shares.
         Tenants that waited for their shares go on."""
         rules, shares = self.rules, self.rules.shares
-        shares.changed = False
         for tenant in shares.let_in():
             self.waiters.sort(tenant)
         with_share = rules.connected(rules.mask(shares.devices()))
@@ -109,11 +119,10 @@ class DeviceSettings:
         self.quanta.plan_ends(device)
         self.effects.unsettled = True
 
-    def follow_controls(self) -> None:
+    def _follow_controls(self) -> None:
         """Time slices can divide the work of other tenants than before, so tenants with a share
         may run side by side, or take turns."""
         rules = self.rules
-        rules.controls_changed = False
         asking = [t for t in rules.tenants.values() if t.has_asked and not t.controlled]
         rules.uncontrolled_mask = rules.mask(uuid for t in asking for uuid in t.gang)
         self.waiters.heed_again(rules.tenants[n] for n in rules.shares.of)

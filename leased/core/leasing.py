@@ -11,7 +11,7 @@ from leased.core.contention import Contention
 from leased.core.effects import Effects
 from leased.core.memory import Memory
 from leased.core.quanta import Quanta
-from leased.core.rules import Rules
+from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, Device, Lease, Tenant
 from leased.core.waiters import Waiters
@@ -39,13 +39,15 @@ class Leasing:
         joined: the lease of another one of its chain, whose quantum is its own too."""
         rules = self.rules
         shared = tenant.heeds != ALONE
-        short, kept = self.short_turns.take(tenant)
-        self.waiters.end(tenant)
+        short, kept = tenant.hurries, tenant.kept
+        tenant.hurries, tenant.kept = False, None
+        self.waiters.end(tenant, holds=True)
         handed = self._handed(tenant, shared)
-        prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
         if rules.where.full or tenant.id in rules.where.of:
             moves_ns = 0 if shared else rules.handoff_ns(tenant)
             prefetch = self._bring_in(tenant, shared)
+        else:
+            prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
         lease = self.hold(tenant, self.epoch)
         lease.handed, lease.moves_ns = handed, moves_ns
         if joined is not None:
@@ -73,7 +75,7 @@ class Leasing:
             return
         if tenant.limit < 1:
             self.contention.limit(tenant)
-        if not lease.restoring:
+        if self.short_turns.owed and not lease.restoring:
             self.short_turns.goes_on(lease, tenant.mask, rules.now)
 
     def _restores(self, tenant: Tenant, lease: Lease) -> None:
@@ -266,9 +268,10 @@ class Leasing:
             return
         if not self.rules.grace_until and not self.rules.is_free(tenant):
             return
-        self.waiters.end(tenant)
+        self.waiters.end(tenant, holds=True)
         if not tenant.has_asked:
-            tenant.has_asked = self.rules.controls_changed = True
+            tenant.has_asked = True
+            self.rules.news |= NEW_CONTROLS
         self.hold(tenant, epoch)
         self.memory.work(tenant)
         self.contention.limit(tenant)
@@ -290,12 +293,11 @@ class Leasing:
         before = rules.policies.of(tenant)
         tenant.settle(rules.now, rules.devices)
         tenant.settle_memory(rules.devices)
-        rules.shares.leave(tenant)
+        rules.leave(tenant)
         tenant.gang, tenant.wider = tenant.wider, ()
         rules.join(tenant)
-        rules.shares.join(tenant)
         after = rules.policies.of(tenant)
         if after is not before:
             before.closed(tenant.id)
         after.opened(tenant)
-        rules.controls_changed = True
+        rules.news |= NEW_CONTROLS

@@ -95,7 +95,7 @@ class Memory:
             both = residency.touch(tenant.id)
             if both != NOTHING:
                 moved[residency.uuid] = both
-        for residency, _ in parts if self.moves.leavers else ():
+        for residency, _ in parts if self.moves.leavers.heap else ():
             self.moves.unwatch(tenant.id, residency.uuid)
         self.moves.stir(tenant)
         return moved
@@ -103,7 +103,7 @@ class Memory:
     def rest(self, tenant: Tenant) -> None:
         """The tenant does not hold any more, and its memory may leave."""
         tenant.lingers = False
-        leaves = tenant.swaps or len(self.moves.leavers) > 0
+        leaves = tenant.swaps or self.moves.leavers.heap
         self.effects.moved |= tenant.mask if tenant.swaps else 0
         for residency, _ in self.rules.parts_of(tenant):
             residency.rest(tenant.id)
@@ -170,8 +170,7 @@ class Memory:
 
     # -- time --------------------------------------------------------------------------
 
-    def pass_deadlines(self) -> None:
-        self.fitting.pass_deadlines()
+    def pass_leavers(self) -> None:
         while (late := self.moves.pop_late()) is not None:
             # What does not leave counts as staying, so that nobody waits for its room.
             tenant, device = late

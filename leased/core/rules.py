@@ -22,6 +22,9 @@ LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 SHORT_NS = 5_000_000_000  # a short turn, see short_turns.py
 BACKFILL_NS = 20_000_000  # less is not worth a grant
 GRACE_MORE_NS = 4_000_000_000  # by which the grace after a restart grows at most
+# What may have changed: shares, or the policies that the site has chosen; which devices gangs
+# connect; whose work time slices can divide.
+NEW_SHARES, NEW_GANGS, NEW_CONTROLS = 1, 2, 4
 NOWHERE: Mapping[str, Part] = {}
 MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back: until some has
 
@@ -57,8 +60,8 @@ class Rules:
         self.drained_mask = 0
         # Devices of tenants whose work the GPU's own time slices cannot divide.
         self.uncontrolled_mask = 0
-        self.controls_changed = False
-        self.gangs_changed = False  # other devices may be connected than when this was last False
+        self.news = 0  # of NEW_SHARES, NEW_GANGS, NEW_CONTROLS, what has to be followed
+        self.online = 0  # how many tenants are online
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.free: dict[int, Tenant] = {}  # in the line, but held up by nobody
         self.in_line = 0  # how many are in the line
@@ -159,7 +162,23 @@ class Rules:
         tenant.devices = tuple([self.devices[uuid] for uuid in tenant.gang])
         tenant.mask = self.mask(tenant.gang)
         tenant.heeds = self.heeds(tenant)
-        self.gangs_changed |= len(tenant.gang) > 1
+        self.online += tenant.online
+        if len(tenant.gang) > 1:
+            self.news |= NEW_GANGS
+        if tenant.has_share:
+            self.news |= NEW_SHARES if self.shares.of else NEW_SHARES | NEW_CONTROLS
+            self.shares.join(tenant)
+
+    def leave(self, tenant: Tenant) -> None:
+        """The tenant is over, or gets another gang."""
+        self.online -= tenant.online
+        if len(tenant.gang) > 1:
+            self.news |= NEW_GANGS
+        if tenant.has_asked:
+            self.news |= NEW_CONTROLS
+        if tenant.has_share:
+            self.news |= NEW_SHARES
+            self.shares.leave(tenant)
 
     def heeds(self, tenant: Tenant) -> int:
         """What it is to heed now."""

@@ -17,13 +17,12 @@ ROUNDED = 10  # millionths by which a sum of parts may be above 1, as decimals a
 
 
 class Shares:
-    """of: the gangs of tenants with a share. changed: devices may need another policy for them, or
-    waiting tenants may go on. waiting: tenants whose requests do not count yet, as they came."""
+    """of: the gangs of tenants with a share. waiting: those whose requests do not count yet, as
+    they came."""
 
     def __init__(self) -> None:
         self.of: dict[int, tuple[str, ...]] = {}
         self.waiting: dict[int, Tenant] = {}
-        self.changed = False
         self._requested: dict[str, int] = {}  # by device, in millionths
         # By device: how many tenants with a share are there, and who waits, as they came.
         self._there: dict[str, int] = {}
@@ -32,24 +31,19 @@ class Shares:
 
     def join(self, tenant: Tenant) -> None:
         """The tenant is here, with its gang."""
-        if tenant.has_share:
-            self.of[tenant.id] = tenant.gang
-            self.changed = True
+        self.of[tenant.id] = tenant.gang
+        for uuid in tenant.gang:
+            self._there[uuid] = self._there.get(uuid, 0) + 1
+        if self._fits(tenant):
+            self._add(tenant.gang, _millionths(tenant))
+        else:
+            self.waiting[tenant.id] = tenant
             for uuid in tenant.gang:
-                self._there[uuid] = self._there.get(uuid, 0) + 1
-            if self._fits(tenant):
-                self._add(tenant.gang, _millionths(tenant))
-            else:
-                self.waiting[tenant.id] = tenant
-                for uuid in tenant.gang:
-                    self._line.setdefault(uuid, {})[tenant.id] = tenant
+                self._line.setdefault(uuid, {})[tenant.id] = tenant
 
     def leave(self, tenant: Tenant) -> None:
         """The tenant is over, or gets another gang."""
-        gang = self.of.pop(tenant.id, None)
-        if gang is None:
-            return
-        self.changed = True
+        gang = self.of.pop(tenant.id)
         for uuid in gang:
             self._there[uuid] -= 1
             if not self._there[uuid]:

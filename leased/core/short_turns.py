@@ -139,14 +139,8 @@ class ShortTurns:
 
     # -- leases ------------------------------------------------------------------------------
 
-    def take(self, tenant: Tenant) -> tuple[bool, Kept | None]:
-        """The tenant is granted. Returns whether that is its short turn, and what was kept."""
-        found = tenant.hurries, tenant.kept
-        tenant.hurries, tenant.kept = False, None
-        return found
-
     def granted(self, lease: Lease, short: bool, kept: Kept | None) -> None:
-        """The lease begins; what take() returned."""
+        """The lease begins. short: it is a short turn. kept: for its tenant until now."""
         lease.short = short
         if short:
             lease.kept = kept

@@ -237,8 +237,7 @@ class Device:
     def begin(self, tenant: Tenant, now: int) -> None:
         """The tenant holds the device from now on."""
         number, clock = tenant.id, self.clock
-        clock.advance(now)
-        clock.count(1, tenant.heeds)
+        clock.count(now, 1, tenant.heeds)
         shows = tenant.read[self.uuid] = clock.each, clock.shared, now
         self.gauge.begin(number, shows)
         self.holders[number] = tenant
@@ -247,9 +246,8 @@ class Device:
     def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
         """The tenant does not hold the device any more, which was free for others then."""
         number, uuid, clock = tenant.id, self.uuid, self.clock
-        clock.advance(now)
+        clock.count(now, -1, tenant.heeds)
         each, shared = clock.each, clock.shared
-        clock.count(-1, tenant.heeds)
         self.gauge.end(number, (each, shared, now))
         before, used = tenant.read[uuid], tenant.usage[uuid]
         used.lease_ns += each - before[0]

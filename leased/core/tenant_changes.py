@@ -12,7 +12,7 @@ from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy_states import PolicyStates
-from leased.core.rules import Rules
+from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.state import Tenant
 from leased.core.tenant_events import (
     Adopted,
@@ -76,7 +76,6 @@ class TenantChanges:
             self.rules.chains.setdefault(tenant.chain, {})[tenant.id] = tenant
         self.rules.join(tenant)
         self.rules.policies.of(tenant).opened(tenant)
-        self.rules.shares.join(tenant)
 
     def close(self, tenant: Tenant, _: Closed) -> None:
         self.waiters.end(tenant)
@@ -93,9 +92,7 @@ class TenantChanges:
             if not self.rules.chains[tenant.chain]:
                 del self.rules.chains[tenant.chain]
         self.rules.policies.of(tenant).closed(tenant.id)
-        self.rules.gangs_changed |= len(tenant.gang) > 1
-        self.rules.shares.leave(tenant)
-        self.rules.controls_changed |= tenant.has_asked
+        self.rules.leave(tenant)
         self.memory.forget(tenant)
 
     def widen(self, tenant: Tenant, event: Widened) -> None:
@@ -231,8 +228,9 @@ class TenantChanges:
             tenant.usage[event.device].strays += 1
 
     def control(self, tenant: Tenant, event: Channels) -> None:
-        self.rules.controls_changed |= tenant.controlled != event.controlled
-        tenant.controlled = event.controlled
+        if tenant.controlled != event.controlled:
+            tenant.controlled = event.controlled
+            self.rules.news |= NEW_CONTROLS
 
 
 OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {

@@ -16,8 +16,6 @@ over, and two more for a tenant that was let in meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from leased.core import orders
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import ALONE, FOREVER, FREE, SHARE, Tenant
@@ -35,8 +33,8 @@ class Turns:
     def next(self, mask: int) -> tuple[Tenant, int] | None:
         """The waiter that is granted next of those for these devices, and until when it may hold
         its gang without delaying those before it; None: no waiter can be granted."""
-        found = self._walk(mask & ~self.rules.alone_mask)
-        free = self.rules.free
+        mask &= ~self.rules.alone_mask
+        found, free = self._walk(mask) if mask else None, self.rules.free
         if free:
             first = min(free.values(), key=lambda tenant: tenant.place or 0)
             if found is None or (first.place or 0) < (found[0].place or 0):
@@ -74,7 +72,7 @@ class Turns:
         # those that nobody is let in to.
         passed = passed_alone = shut = 0
         taken = (0, self.rules.alone_mask, self.rules.locked_mask)
-        for place, waiter in self._waiters(mask) if mask else ():
+        for place, waiter in self._waiters(mask):
             heeds, wanted = waiter.heeds, waiter.mask
             behind = wanted & (passed if heeds == ALONE else passed_alone)
             if not wanted & (taken[heeds] | shut) and waiter.ordered != orders.LINE:
@@ -149,22 +147,6 @@ class Turns:
         now = self.rules.now
         ends = front.late if last is None else last
         return max(now, ends or now, filled or now)
-
-    def free_until(self, tenant: Tenant) -> int:
-        """Until when the tenant may hold its gang without delaying those before it. This changes
-        nothing."""
-        fronts: list[Front] = []
-        for place, waiter in self._before(tenant):
-            blocked = waiter.mask & self.rules.taken(waiter.heeds)
-            if blocked and not self._is_behind(place, waiter, waiter.mask):
-                last, filled, _ = self._ends(waiter)
-                fronts.append((waiter, self._until(waiter, last, filled)))
-        return self._gap(tenant, fronts)
-
-    def _before(self, tenant: Tenant) -> Iterator[tuple[Place, Tenant]]:
-        for place, waiter in self._waiters(tenant.mask):
-            if tenant.place is not None and place < tenant.place:
-                yield place, waiter
 
 
 def _compete(one: Tenant, other: Tenant) -> bool:

@@ -10,7 +10,7 @@ from leased.core.actions import Answer
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.memory import Memory
-from leased.core.rules import Rules
+from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.short_turns import ShortTurns
 from leased.core.state import ALONE, FREE, Tenant
 from leased.memory.share import Place
@@ -34,7 +34,8 @@ class Waiters:
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
         if not tenant.has_asked:
-            tenant.has_asked = self.rules.controls_changed = True
+            tenant.has_asked = True
+            self.rules.news |= NEW_CONTROLS
         if tenant.kept or tenant.short_left:
             self.short_turns.asks(tenant, now)
         self._arrive(tenant)
@@ -42,13 +43,15 @@ class Waiters:
             self._bar(tenant)
         self.sort(tenant)
 
-    def end(self, tenant: Tenant) -> None:
+    def end(self, tenant: Tenant, *, holds: bool = False) -> None:
+        """The tenant waits no more. holds: since it is about to hold its gang, of which its memory
+        hears then."""
         if tenant.waiting:
             tenant.wait_ends(self.rules.now)
             if self.short_turns.asked:
                 self.short_turns.forget(tenant)
             if tenant.place is not None:
-                self.leave_line(tenant)
+                self.leave_line(tenant, holds=holds)
             if tenant.barred_until is not None:
                 tenant.barred_until = None
                 self.wakes.put(tenant.id, None)
@@ -154,7 +157,6 @@ class Waiters:
         policy instead of who came first, or the other way round."""
         rules = self.rules
         before, rules.mixed_mask = rules.mixed_mask, rules.policies.mixed(rules.connected)
-        rules.gangs_changed = False
         changed = before ^ rules.mixed_mask
         for tenant in rules.tenants.values() if changed else ():
             if tenant.place is not None and tenant.mask & changed:
@@ -193,7 +195,7 @@ class Waiters:
             self._plan_wake(tenant)
         self._tell(tenant)
 
-    def leave_line(self, tenant: Tenant) -> None:
+    def leave_line(self, tenant: Tenant, *, holds: bool = False) -> None:
         if self.rules.charges.on:
             self.rules.charges.end(tenant, self.rules.now)
         self._leave(tenant)
@@ -201,7 +203,10 @@ class Waiters:
             self.short_turns.leaves_line(tenant, self.rules.now)
         if self.wakes.heap and tenant.barred_until is None:
             self.wakes.put(tenant.id, None)
-        self._tell(tenant)
+        if holds:
+            self.effects.changed |= tenant.mask
+        else:
+            self._tell(tenant)
 
     def _move(self, tenant: Tenant, place: Place) -> None:
         if place != tenant.place:
@@ -245,9 +250,8 @@ class Waiters:
         if heeds == FREE:
             rules.charges.forget(tenant, now)
         for device in tenant.devices if held else ():
-            device.clock.advance(now)
-            device.clock.count(-1, before)
-            device.clock.count(1, heeds)
+            device.clock.count(now, -1, before)
+            device.clock.count(now, 1, heeds)
         tenant.heeds = heeds
         if held:
             rules.locked_mask |= tenant.mask if heeds else 0

@@ -55,8 +55,10 @@ class LeaseClock:
             more, self.even_rest = divmod(passed + self.even_rest, self.wanting or locked)
             self.even += more
 
-    def count(self, more: int, heeds: int) -> None:
+    def count(self, now: int, more: int, heeds: int) -> None:
         """So many more hold it from now on, which heed this."""
+        if now > self.at:
+            self.advance(now)
         self.holders += more
         if heeds:
             self.locked += more
