@@ -166,11 +166,10 @@ class Connection:
                 self.ended(self)
 
     def _readable(self) -> None:
-        account = self.account
-        if account is None:
+        if self.accounts is None or self.peer.uid == 0:
             self.serve()
         else:
-            account.offer(self)
+            self.accounts.of(self.payer).offer(self)
 
     def pause(self) -> None:
         """Do not read it until it is resumed."""

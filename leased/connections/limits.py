@@ -27,6 +27,8 @@ REST_S = 0.001  # timers are no finer
 EVENT_COST_S = 15e-6  # what the loop spends on one event besides, which no clock of ours sees
 MEETING_COST_S = 0.0005  # what an introduction counts for besides
 HELLO_COST_S = 0.001  # what a new client counts for besides: the service manager keeps it too
+MESSAGES_BURST = 4096  # of one client at once
+MESSAGES_PER_S = 4096.0  # after that
 LINES_BURST = 20.0  # lines of the journal about one user's processes
 LINES_PER_S = 1.0
 USERS = 4096  # whose budgets are kept; full ones are forgotten beyond
@@ -61,7 +63,8 @@ def credible(size: int, ns: int) -> bool:
 
 @dataclass
 class Budget:
-    """A token bucket of one user: at most `most` at once, refilled by `per_s` a second."""
+    """A token bucket (RFC 2697 calls its size the burst) of one user or client: at most `most` at
+    once, refilled by `per_s` a second. Times in seconds of one clock."""
 
     most: float
     per_s: float
@@ -73,11 +76,10 @@ class Budget:
 
     def credit_at(self, now: float) -> float:
         """The credit now; below 0: what the user owes."""
-        passed, self.at = now - self.at, now
-        if passed > 0:
-            credit = self.credit + passed * self.per_s
-            self.credit = credit if credit < self.most else self.most
-        return self.credit
+        credit = self.credit + (now - self.at) * self.per_s
+        self.at = now
+        self.credit = credit = credit if credit < self.most else self.most
+        return credit
 
     def has_credit(self, now: float) -> bool:
         return self.credit_at(now) > 0

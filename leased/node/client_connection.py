@@ -16,12 +16,12 @@ from leased.base.requests import answered
 from leased.classes.pulse import Work
 from leased.connections import limits
 from leased.connections.connection import Connection
+from leased.connections.limits import Budget
 from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
 from leased.leasing.tenant import Busy, Tenant
 from leased.node import message_handlers
 from leased.node.admin_connection import Handler
-from leased.node.message_rate import MessageRate
 from leased.processes import procfs
 from leased.processes.identity import Peer
 from leased.slices.job import Runs
@@ -94,7 +94,7 @@ class ClientConnection(Connection):
         self.name = b""  # by which processes of its chain ask for it
         self.keeper = self.moves = self.stopped = False
         self.arriving = ""
-        self.rate = MessageRate(loop.time())
+        self.rate = Budget(limits.MESSAGES_BURST, limits.MESSAGES_PER_S, loop.time())
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
         self.pid = self.peer.pid
@@ -108,7 +108,8 @@ class ClientConnection(Connection):
         return super().send_file(header.in_version(message, self.version), descriptor)
 
     def received(self, data: bytes) -> None:
-        if not self.rate.allows(self.loop.time()):
+        self.rate.credit -= 1
+        if self.rate.credit_at(self.loop.time()) < 0:
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
             return
         if self.tenant is None and data[:1] == b"{" and not self.restored:
@@ -133,7 +134,7 @@ class ClientConnection(Connection):
 
     def _heard(self, message: client_messages.Message) -> None:
         """Handle a message that a process sends after its HELLO."""
-        if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
+        if self.tenant is None or not self.leases.tenants.has(self.tenant):
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         else:
             message_handlers.handle(self.leases, self, self.tenant, message)

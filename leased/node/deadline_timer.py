@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 
 class DeadlineTimer:
     """Call arm() whenever the next deadline may have changed. next_deadline: in ns of the monotonic
-    clock; None: there is none. passed: called when it has come."""
+    clock, which is the loop's; None: there is none. passed: called when it has come."""
 
     def __init__(
         self,
@@ -27,10 +26,10 @@ class DeadlineTimer:
         due = self.next_deadline()
         if due == self.due:
             return
-        self.cancel()
+        if self.timer:
+            self.cancel()
         if due is not None:
-            delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
-            self.timer, self.due = self.loop.call_later(delay, self._pass), due
+            self.timer, self.due = self.loop.call_at(due / 1e9, self._pass), due
 
     def _pass(self) -> None:
         self.timer = self.due = None

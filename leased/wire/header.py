@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -65,9 +66,15 @@ def in_version(data: bytes, version: int) -> bytes:
 
 def new(kind: int) -> Any:
     """A C struct for a message of this type: its header is filled, all else is zero."""
-    row = MESSAGES[kind]
     message = ffi.new(POINTERS[kind])
-    header = message if row.body == "gl_header" else message.header
-    header.magic, header.version = MAGIC, VERSION
-    header.type, header.length = kind, row.size
+    ffi.memmove(message, sound(kind, VERSION), SIZE)
     return message
+
+
+@functools.cache  # there are no more than types, times versions that are served
+def sound(kind: int, version: int) -> bytes:
+    """The header of a message of this type."""
+    header = ffi.new(_POINTER)
+    header.magic, header.version = MAGIC, version
+    header.type, header.length = kind, MESSAGES[kind].size
+    return bytes(ffi.buffer(header))

@@ -18,7 +18,6 @@ from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node import message_rate
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import header
@@ -126,7 +125,7 @@ class Door:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loop = Processor()
         monkeypatch.setattr(time, "thread_time", lambda: self.loop.spent)
-        monkeypatch.setattr(message_rate, "RATE_PER_S", 1e9)  # the users' time, not the messages
+        monkeypatch.setattr(limits, "MESSAGES_PER_S", 1e9)  # the users' time, not the messages
         gpu = Gpu(0, UUID, "fake", 100 * GB, 100 * GB, 0)
         self.leases = Leases([gpu], self.loop.ns)
         self.job_of: Callable[[int], int] = lambda uid: uid

@@ -18,7 +18,7 @@ from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node import client_connection, message_rate
+from leased.node import client_connection
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer, process_id
@@ -181,7 +181,7 @@ def test_messages_of_one_process() -> None:
     door = Door()
     sock = door.connect(uid=0)  # root's time is not counted, so that this is its rate
     door.say(sock, HELLO)
-    for _ in range(message_rate.BURST - 1):
+    for _ in range(limits.MESSAGES_BURST - 1):
         door.say(sock, REQUEST)
     assert sock.open
     door.say(sock, REQUEST)

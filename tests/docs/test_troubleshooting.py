@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 from _gpulease import ffi, lib
 
+from leased.connections.limits import MESSAGES_BURST
 from leased.copies import claim_desk
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import Asker, NodeMemory
@@ -22,7 +23,6 @@ from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
 from leased.leasing.registry import NOT_ACROSS
 from leased.leasing.tenant import Elsewhere, Tenant
-from leased.node.message_rate import BURST
 from leased.processes import procfs
 from leased.wire import client_messages, daemon_messages
 from leased.wire.device_bytes import DeviceBytes
@@ -238,7 +238,7 @@ def test_why_a_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door()
     sock = door.connect(uid=0)  # whose time is not counted, so that this is its rate
     door.say(sock, HELLO)
-    for _ in range(2 * BURST):
+    for _ in range(2 * MESSAGES_BURST):
         if sock.open:
             door.say(sock, REQUEST)
     said.append(refusal(sock))
