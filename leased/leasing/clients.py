@@ -275,5 +275,8 @@ class Clients:
         if lease is None or lease.epoch == epoch:  # or it had forfeited it
             tenant.idle_ns = tenant.drain = None
         self._send_evictions(tenant)
-        self.loop.run(Released(tenant.job_id, epoch))
-        self.grants.request_again(tenant)
+        released = Released(tenant.job_id, epoch)
+        if tenant.wanting():  # they wait for the next lease already
+            self.loop.run(released, Requested(tenant.job_id))
+        else:
+            self.loop.run(released)

@@ -19,7 +19,7 @@ from leased.leasing.step_clock import StepClock
 from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
 from leased.leasing.tenant import Client
 from leased.usage.gauge import Gauge, WorkPart
-from leased.usage.meter import Meter
+from leased.usage.lease_clock import LeaseClock
 from leased.usage.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.usage.usage import Usage, together
 
@@ -31,7 +31,7 @@ class JobSteps:
     """The steps of one job, by name. swaps: its memory is swapped, so that what is resident is
     known of each process.
 
-    meter, gauge: of the job's lease. work: by device and
+    clock, gauge: of the job's lease. work: by device and
     step, what NVML says since the usage was divided. last: by device and step, the weights that
     were used last, for what comes when nobody holds or has anything any more. recent, active:
     steps that had processes at the last division, and those among which it divided; settled: what
@@ -39,7 +39,7 @@ class JobSteps:
     """
 
     swaps: bool
-    meter: Meter
+    clock: LeaseClock
     steps: dict[str, StepClock] = field(default_factory=dict)
     of: dict[Client, StepClock] = field(default_factory=dict)
     gauge: Gauge = field(default_factory=Gauge)
@@ -53,13 +53,12 @@ class JobSteps:
     def came(self, client: Client, name: str, now: int, today: float) -> None:
         if client not in self.of:
             self.of[client] = self._step(name, now, today)
-        self.see([client], now)
+        self.see(client, now)
 
-    def see(self, clients: Iterable[Client], now: int) -> None:
-        for client in clients:
-            step = self.of.get(client)
-            if step is not None and step.see(client, now):
-                self._note_holder(step, now)
+    def see(self, client: Client, now: int) -> None:
+        step = self.of.get(client)
+        if step is not None and step.see(client, now):
+            self._note_holder(step, now)
 
     def gone(self, client: Client, now: int, today: float) -> None:
         step = self.of.pop(client, None)
@@ -81,11 +80,10 @@ class JobSteps:
 
     def _note_holder(self, step: StepClock, now: int) -> None:
         """The step has just begun or ended to hold the lease."""
-        begins = step.holding > 0
-        holding = len([other for other in self.steps.values() if other.holding])
-        self.meter.advance(now, holding - 1 if begins else holding + 1)
+        clock, begins = self.clock, step.holding > 0
+        clock.count(now, 1 if begins else -1, 0)
         change = self.gauge.begin if begins else self.gauge.end
-        change(step.number, (self.meter.each, self.meter.shared, now))
+        change(step.number, (clock.each, clock.shared, now))
 
     def divide(self, usage: Mapping[str, Usage], now: int, today: float, *, final: bool) -> None:
         """Divide what the job's usage has more than its steps'. final: this is the last time."""
@@ -95,8 +93,7 @@ class JobSteps:
             step.advance(now)
             step.count_own(usage, self.swaps)
             step.until = max(step.until, today) if step.clients else step.until
-        self.meter.advance(now, sum(1 for step in steps if step.holding))
-        held = self.gauge.take((self.meter.each, self.meter.shared, now))
+        held = self.gauge.take(self.clock.reading(now))
         for uuid, whole in usage.items():
             parts = [WorkPart(*part) for part in self.work.get(uuid, {}).items()]
             shifts = divided(held, weights_beside(held, parts, {}))
@@ -182,7 +179,7 @@ class StepLedger:
     def open(self, job_id: int, swaps: bool, before: Mapping[str, StepUsage]) -> None:
         """A job begins, or goes on after a restart of the daemon with its stored usage."""
         now = self.clock()
-        job = self.jobs[job_id] = JobSteps(swaps, Meter(now))
+        job = self.jobs[job_id] = JobSteps(swaps, LeaseClock(now))
         for name, had in before.items():
             usage = {uuid: used.copy() for uuid, used in had.usage.items()}
             job.steps[name] = StepClock(len(job.steps), now, had.since, had.until, usage)
@@ -198,7 +195,9 @@ class StepLedger:
         that have not come, or are gone, do not count."""
         job = self.jobs.get(job_id)
         if job is not None:
-            job.see(clients, self.clock())
+            now = self.clock()
+            for client in clients:
+                job.see(client, now)
 
     def gone(self, job_id: int, client: Client) -> None:
         """The connection of a process has ended."""

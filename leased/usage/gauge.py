@@ -32,7 +32,7 @@ class Held:
         return max(0, self.lease_ns - (self.clock_ns - self.beside_ns))
 
 
-# What the device's meter says (each, shared; see Meter), and when.
+# What the device's clock shows (each and shared, see LeaseClock), and when.
 Reading = tuple[int, int, int]
 
 
