@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from leased.core import work
 from leased.core.actions import (
     Action,
     Answer,
     Contend,
+    Effects,
     Evict,
     Expect,
     Forfeit,
@@ -63,14 +63,12 @@ from leased.core.device_events import (
     WorkMeasured,
 )
 from leased.core.device_settings import DeviceSettings
-from leased.core.effects import Effects
 from leased.core.events import CameBack, DrainLimitSet, Event, Rejoined, Tick
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
-from leased.core.policy_states import PolicyStates
-from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
+from leased.core.stages import RESTORE_NS
 from leased.core.state import Device, Tenant
 from leased.core.tenant_changes import OF_TENANT, TenantChanges, tenant_of
 from leased.core.tenant_events import (
@@ -133,21 +131,17 @@ class Arbiter:
         self.devices, self.tenants = self.rules.devices, self.rules.tenants
         self.effects = Effects()
         self.turns = Turns(self.rules)
-        self.policy_states = PolicyStates(self.rules)
         self.memory = Memory(self.rules, self.effects)
-        self.waiters = Waiters(self.rules, self.effects, self.memory)
+        self.waiters = Waiters(self.rules, self.effects, self.memory, self._hurry)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
         parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
-        self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
+        self.tenant_changes = TenantChanges(*parts)
         self.device_settings = DeviceSettings(*parts)
         self.deciding = Deciding(*parts, turns=self.turns)
-        # What is due at times, and who is told of it when it is. In this order.
-        self.deadlines: tuple[tuple[Deadlines[Any], Callable[[], None]], ...] = (
-            (self.memory.fitting.calms, self.memory.fitting.pass_deadlines),
-            (self.memory.moves.leavers, self.memory.pass_leavers),
-            (self.waiters.short_turns.starts, self._begin_short_turns),
-            (self.leasing.quanta.dues, self.leasing.stages.pass_deadlines),
-            (self.waiters.wakes, self.waiters.pass_wakes),
+        # In the order in which what is due is passed.
+        self.deadlines: tuple[Deadlines[Any], ...] = (
+            *(self.memory.calms, self.memory.moves.leavers, self.waiters.short_turns.starts),
+            *(self.leasing.stages.dues, self.waiters.wakes),
         )
 
     @property
@@ -180,7 +174,7 @@ class Arbiter:
         now = rules.now = rules.clock.now = max(now, rules.now)
         effects.actions, effects.granted = [], {}
         if rules.charges.pausing.heap:
-            rules.charges.pass_pauses(now)
+            rules.charges.pausing.passed(now)
         if rules.grace_until and now >= rules.grace_until:
             self.deciding.rejoin()
         change = OF_TENANT.get(type(event))
@@ -188,9 +182,9 @@ class Arbiter:
             OF_NODE[type(event)](self, event)
         elif (tenant := self.tenants.get(event.tenant)) is not None:  # type: ignore[union-attr]
             change(self.tenant_changes, tenant, event)
-        for deadlines, passed in self.deadlines:
+        for deadlines in self.deadlines:
             if deadlines.heap and deadlines.heap[0][0] <= now:
-                passed()
+                deadlines.passed(now)
         if rules.news:
             self.device_settings.follow()
         self.deciding.decide()
@@ -200,15 +194,15 @@ class Arbiter:
             self.memory.moves.move()
         return effects.actions
 
-    def _begin_short_turns(self) -> None:
-        for tenant in self.waiters.short_turns.begin(self.rules.now):
+    def _hurry(self, now: int) -> None:
+        for tenant in self.waiters.short_turns.begin(now):
             self.waiters.hurry(tenant)
             self.leasing.contention.hurry(tenant)
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
         found = self.rules.grace_until or None
-        for deadlines, _ in self.deadlines:
+        for deadlines in self.deadlines:
             if deadlines.heap:
                 first = deadlines.first()
                 if first is not None and (found is None or first < found):
@@ -231,12 +225,12 @@ class Arbiter:
 
     def policy_state(self, tenant_id: int, now: int) -> PolicyState:
         """What the tenant's policy remembers of it up to now. This changes nothing."""
-        return self.policy_states.of(self.tenants[tenant_id], now)
+        return self.rules.charges.state(self.tenants[tenant_id], max(now, self.now))
 
     def understands(self, event: Opened, before: PolicyState) -> bool:
         """Whether the policy of this tenant, if it opens, can use what one remembered before.
         This changes nothing."""
-        return self.policy_states.understood(tenant_of(event), before)
+        return self.rules.charges.understood(tenant_of(event), before)
 
 
 OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
@@ -244,7 +238,7 @@ OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
     CameBack: lambda arbiter, _: arbiter.deciding.prolong_grace(),
     Rejoined: lambda arbiter, _: arbiter.deciding.rejoin(),
     DrainLimitSet: lambda arbiter, event: arbiter.rules.limit_drains(event.drain_ns),
-    WorkMeasured: lambda arbiter, event: work.measured(event, arbiter.rules),
+    WorkMeasured: lambda arbiter, event: arbiter.device_settings.measured(event),
     Tick: lambda _, __: None,
     **dict.fromkeys(
         get_args(OfDevice), lambda arbiter, event: arbiter.device_settings.apply(event)

@@ -1,4 +1,5 @@
-"""What tenants have had of each device, and what an even division would have given them."""
+"""What tenants have had of each device, what an even division would have given them, and what
+policies remember of that."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from dataclasses import dataclass
 
 from leased.core.deadlines import Deadlines
 from leased.core.policies import Policies
-from leased.core.policy import Had, Spec
+from leased.core.policy import Had, Policy, PolicyState, Spec
 from leased.core.state import FREE, SHARE, Device, Tenant
+from leased.core.tenant_events import PolicyRestored
 
 PAUSE_NS = 100_000_000  # a shorter one is none
 
@@ -61,7 +63,9 @@ class Charges:
         self.policies = policies
         self.on = any(policy.charges for policy in policies.in_use.values())
         self.accounts: dict[int, Account] = {}
-        self.pausing: Deadlines[int] = Deadlines()  # until when those who pause count as waiting
+        self.pausing: Deadlines[int] = Deadlines(
+            self.pass_pauses
+        )  # until when those who pause count as waiting
         self.charged_at = dict.fromkeys(devices, -1)
 
     def follow(self, tenants: Iterable[Tenant], now: int) -> None:
@@ -181,6 +185,41 @@ class Charges:
             if tenant is not None:
                 self.forget(self.accounts[tenant].tenant, when)
 
+    # -- what policies remember ---------------------------------------------------------
+
+    def state(self, tenant: Tenant, now: int) -> PolicyState:
+        """What the tenant's policy would remember if the tenant were charged now. This changes
+        nothing, since a policy object is made for the answer."""
+        policy = self.policies.of(tenant)
+        found = self._like(policy, tenant)
+        found.load(policy.dump([tenant.id]))
+        if (had := self.due(tenant.id, now)) is not None:
+            found.charged(tenant.id, had, now)
+        return PolicyState(policy.name, found.dump([tenant.id]).decode())
+
+    def understood(self, tenant: Tenant, before: PolicyState) -> bool:
+        """The tenant's policy can read this state, or the state is of another policy. This changes
+        nothing."""
+        policy = self.policies.of(tenant)
+        return policy.name != before.policy or self._like(policy, tenant).load(_data(before.state))
+
+    def restore(self, tenant: Tenant, event: PolicyRestored) -> None:
+        policy = self.policies.of(tenant)
+        if policy.name == event.policy:
+            policy.load(_data(event.state))
+
+    def _like(self, policy: Policy, tenant: Tenant) -> Policy:
+        """A new policy object of the same name that knows this tenant alone."""
+        made = self.policies.make(policy.name)
+        made.opened(tenant)
+        return made
+
+    # -- what policies ask ----------------------------------------------------------------
+
     def competitors(self, tenant: Spec) -> int:
         """How many hold or want the most wanted of its devices."""
         return max([self.devices[uuid].clock.wanting for uuid in tenant.gang])
+
+
+def _data(state: str) -> bytes:
+    return state.encode(errors="replace")

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from leased.core import classes, orders
-from leased.core.actions import Contend, Expect
-from leased.core.effects import Effects
-from leased.core.quanta import Quanta
+from leased.core.actions import Contend, Effects, Expect
 from leased.core.rules import Rules
 from leased.core.short_turns import PATIENCE_NS
 from leased.core.stages import Stages
@@ -21,10 +19,9 @@ IDLE_FLOOR_NS = 2_000_000
 class Contention:
     """Tells the holders, and plans the ends of their leases."""
 
-    def __init__(self, rules: Rules, effects: Effects, quanta: Quanta, stages: Stages):
+    def __init__(self, rules: Rules, effects: Effects, stages: Stages):
         self.rules = rules
         self.effects = effects
-        self.quanta = quanta
         self.stages = stages
 
     def tell(self, mask: int, moved: int) -> None:
@@ -101,7 +98,7 @@ class Contention:
             assert lease is not None
             if lease.contended and not lease.revoked:
                 lease.waiter = waiter.id
-                self.quanta.plan_end(holder, lease)
+                self.stages.plan_end(holder, lease)
 
     def _contend_anew(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """The holder has been told already, but for another waiter."""
@@ -142,7 +139,7 @@ class Contention:
         lease.waiter = waiter.id if waiter else None
         lease.paid_ns = 0
         if holder.debt_ns and not lease.short:
-            lease.paid_ns = min(holder.debt_ns, self.quanta.quantum(holder, lease) // 2)
+            lease.paid_ns = min(holder.debt_ns, self.stages.quantum(holder, lease) // 2)
             holder.debt_ns -= lease.paid_ns
         self._say(holder, lease, max(patience, IDLE_FLOOR_NS))
         self._plan_end(holder, lease)
@@ -156,7 +153,7 @@ class Contention:
 
     def _plan_end(self, holder: Tenant, lease: Lease) -> None:
         """It may be at once."""
-        self.quanta.plan_end(holder, lease)
+        self.stages.plan_end(holder, lease)
         if lease.due is not None and lease.due <= self.rules.now:
             self.stages.end_quantum(holder)
 
@@ -171,7 +168,7 @@ class Contention:
             return
         holder.debt_ns += lease.paid_ns
         lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
-        self.quanta.set_due(holder, lease, None)
+        self.stages.set_due(holder, lease, None)
         self._say(holder, lease, None)
 
     def _expect(self, holder: Tenant, waiter: Tenant) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -15,10 +15,12 @@ class Deadlines(Generic[Key]):
     """A heap whose outdated entries are cleared before they are the most of it.
 
     So it never has more than twice as many entries as keys, and FEW, however often deadlines change
-    behind one that is far away. heap: nothing is due before the time of the first entry.
+    behind one that is far away. heap: nothing is due before the time of the first entry. passed:
+    to be called with the time when something is due; it takes that out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, passed: Callable[[int], None]) -> None:
+        self.passed = passed
         self._due: dict[Key, tuple[int, int, Key]] = {}  # the entry that counts
         self.heap: list[tuple[int, int, Key]] = []
         self._entries = 0  # made so far: of two at one time the older entry is first
@@ -48,11 +50,6 @@ class Deadlines(Generic[Key]):
         if len(self.heap) > 2 * len(self._due) + FEW:
             self.heap = list(self._due.values())
             heapq.heapify(self.heap)
-
-    def clear(self) -> None:
-        """No key is due any more."""
-        self._due.clear()
-        self.heap.clear()
 
     def first(self) -> int | None:
         """The earliest time at which a key is due."""

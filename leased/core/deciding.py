@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from leased.core import orders
-from leased.core.actions import Answer
-from leased.core.effects import Effects
+from leased.core.actions import Answer, Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.rules import Rules
@@ -31,7 +30,7 @@ class Deciding:
     ):
         self.rules = rules
         self.effects = effects
-        self.fitting = memory.fitting
+        self.memory = memory
         self.waiters = waiters
         self.leasing = leasing
         self.turns = turns
@@ -54,13 +53,13 @@ class Deciding:
 
     def decide(self) -> None:
         """Separate holders, tell them who waits, and grant, on every device that has changed."""
-        effects, rules, fitting = self.effects, self.rules, self.fitting
-        for tenant in fitting.take_shrunk() if fitting.shrunk else ():
+        effects, rules, memory = self.effects, self.rules, self.memory
+        for tenant in memory.take_shrunk() if memory.shrunk else ():
             self.waiters.place_again(tenant)
         while (
-            effects.changed or fitting.affected or (rules.untold and self.leasing.look_at_untold())
+            effects.changed or memory.affected or (rules.untold and self.leasing.look_at_untold())
         ):
-            for tenant in fitting.take_affected() if fitting.affected else ():
+            for tenant in memory.take_affected() if memory.affected else ():
                 self._make_way(tenant)
             if effects.unsettled:
                 self._settle()
@@ -101,9 +100,9 @@ class Deciding:
 
     def _settle(self) -> None:
         """Devices are used in another way than before."""
-        rules, fitting = self.rules, self.fitting
-        if fitting.turned:
-            turned, fitting.turned = fitting.turned, 0
+        rules, memory = self.rules, self.memory
+        if memory.turned:
+            turned, memory.turned = memory.turned, 0
             self.waiters.heed_again(t for t in rules.tenants.values() if t.mask & turned)
         self.effects.unsettled = False
         for device in rules.devices.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased.core.actions import Effects
 from leased.core.device_events import (
     DrainSet,
     LockSet,
@@ -10,14 +11,15 @@ from leased.core.device_events import (
     QuantumSet,
     RoomChanged,
     SpeedKnown,
+    WorkMeasured,
 )
-from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.rules import NEW_CONTROLS, NEW_GANGS, NEW_SHARES, Rules
 from leased.core.state import Device
 from leased.core.waiters import Waiters
 from leased.memory.speed import Speed
+from leased.usage.gauge import divided, weights_beside
 
 
 class DeviceSettings:
@@ -35,8 +37,7 @@ class DeviceSettings:
         self.effects = effects
         self.memory = memory
         self.waiters = waiters
-        self.quanta = leasing.quanta
-        self.contention = leasing.contention
+        self.stages = leasing.stages
 
     def apply(self, event: OfDevice) -> None:
         device = self.rules.devices[event.device]
@@ -52,7 +53,7 @@ class DeviceSettings:
             self.rules.news |= NEW_SHARES
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
-            self.quanta.plan_ends(device)
+            self.stages.plan_ends(device)
         else:
             self._lock(device, event)
         self.effects.changed |= device.bit
@@ -116,7 +117,7 @@ class DeviceSettings:
         for tenant in tenants:
             self.waiters.look_again(tenant)
         self.waiters.mix()
-        self.quanta.plan_ends(device)
+        self.stages.plan_ends(device)
         self.effects.unsettled = True
 
     def _follow_controls(self) -> None:
@@ -126,3 +127,39 @@ class DeviceSettings:
         asking = [t for t in rules.tenants.values() if t.has_asked and not t.controlled]
         rules.uncontrolled_mask = rules.mask(uuid for t in asking for uuid in t.gang)
         self.waiters.heed_again(rules.tenants[n] for n in rules.shares.of)
+
+    def measured(self, event: WorkMeasured) -> None:
+        """Divide what the driver has measured among those that held the device meanwhile, for their
+        usage, by lease time. Parts of tenants that are closed, or of no tenant, are lost."""
+        device = self.rules.devices.get(event.device)
+        if device is None:
+            return
+        tenants = self.rules.tenants
+        found = {
+            number: held
+            for number, held in device.gauge.take(device.clock.reading(self.rules.now)).items()
+            if number in tenants and event.device in tenants[number].usage
+        }
+        known = weights_beside(found, event.parts, _worked(event)) if event.parts else {}
+        shifts = divided(found, known)
+        for number, held in found.items():
+            shift = shifts.get(number, 0)
+            if shift:
+                tenants[number].settle(self.rules.now, self.rules.devices)
+            usage = tenants[number].usage[event.device]
+            usage.lease_ns += shift
+            lease_ns, clock_ns = min(held.lease_ns + shift, event.ns), min(held.clock_ns, event.ns)
+            if event.busy_percent is not None:
+                usage.measured_ns += lease_ns
+                usage.busy_ns += lease_ns * event.busy_percent // 100
+                if device.residency.on_device(number):
+                    usage.idle_resident_ns += clock_ns * (100 - event.busy_percent) // 100
+            if event.energy_mj is not None and event.ns:
+                usage.energy_mj += event.energy_mj * lease_ns // event.ns
+
+
+def _worked(event: WorkMeasured) -> dict[int, int]:
+    """By tenant, for how many ns the device worked for it; empty: that is not known."""
+    total = sum(part.weight for part in event.parts)
+    busy_ns = event.ns * (event.busy_percent or 0) // 100
+    return {part.tenant: busy_ns * part.weight // total for part in event.parts if part.weight > 0}

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from leased.core import orders
-from leased.core.actions import Answer, Grant
+from leased.core.actions import Answer, Effects, Grant
 from leased.core.chains import Chains, fit, takes_part
 from leased.core.contention import Contention
-from leased.core.effects import Effects
 from leased.core.memory import Memory
-from leased.core.quanta import Quanta
 from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, Device, Lease, Tenant
@@ -27,11 +25,10 @@ class Leasing:
         self.effects = effects
         self.memory = memory
         self.waiters = waiters
-        self.quanta = Quanta(rules)
         self.short_turns = waiters.short_turns
         self.chains = Chains(rules)
-        self.stages = Stages(rules, effects, self.quanta, self.short_turns, self.finish)
-        self.contention = Contention(rules, effects, self.quanta, self.stages)
+        self.stages = Stages(rules, effects, self.short_turns, self.finish)
+        self.contention = Contention(rules, effects, self.stages)
         self.epoch = self.first_epoch = first_epoch
 
     def grant(self, tenant: Tenant, until: int, joined: Lease | None = None) -> None:
@@ -59,7 +56,7 @@ class Leasing:
         if tenant.swaps or untold:
             self._restores(tenant, lease)
         elif handed:
-            self.quanta.count_handoffs(lease)
+            self.stages.count_handoffs(lease)
         self.epoch += 1
         quantum = rules.quantum(tenant)
         grant = Grant(tenant.id, lease.epoch, shared, quantum, prefetch)
@@ -87,7 +84,7 @@ class Leasing:
     def begin(self, tenant: Tenant, lease: Lease) -> None:
         """All that the holder needs is there, and its quantum begins."""
         rules = self.rules
-        self.quanta.begin(tenant, lease)
+        self.stages.begin(tenant, lease)
         restore_ns = rules.now - lease.granted_at
         self.short_turns.goes_on(lease, tenant.mask, rules.now, restore_ns)
         for device in tenant.devices:
@@ -125,7 +122,7 @@ class Leasing:
         if tenant.swaps:
             lease.granted_at = lease.moved_at = self.rules.now
             self._restores(tenant, lease)
-            self.quanta.plan_again(tenant, lease)
+            self.stages.plan_again(tenant, lease)
         else:
             self.begin(tenant, lease)
 
@@ -207,7 +204,7 @@ class Leasing:
             else:
                 self.memory.rest(tenant)
         tenant.lease = None
-        self.quanta.dues.put(tenant.id, None)
+        self.stages.dues.put(tenant.id, None)
         if lease.short:
             self.short_turns.over(tenant, rules.now)
         if tenant.wider:

@@ -1,14 +1,12 @@
 """What happens to a tenant's memory, on all of its devices at once.
 
-residency.py has the amounts for each device, fitting.py whether all of them fit, and moves.py
-who is told to move what.
+leased/memory/residency.py has the amounts for each device, and moves.py who is told to move what.
 """
 
 from __future__ import annotations
 
-from leased.core.actions import Leave, Preload
-from leased.core.effects import Effects
-from leased.core.fitting import Fitting
+from leased.core.actions import Effects, Leave, Preload
+from leased.core.deadlines import Deadlines
 from leased.core.moves import Moves
 from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
@@ -19,13 +17,24 @@ NOTHING = 0, 0  # bytes in, bytes of others out
 
 
 class Memory:
-    """Carries what happens to a tenant to its devices."""
+    """Carries what happens to a tenant to its devices, and sees whether all fits there.
+
+    calms: when all memory of a device will have fitted for long enough. affected: tenants that may
+    have room now and had none, or the reverse. shrunk: waiters that have less memory on a device
+    than before. turned: devices, as bits, where all fits now and did not, or the reverse.
+    """
 
     def __init__(self, rules: Rules, effects: Effects):
         self.rules = rules
         self.effects = effects
-        self.fitting = Fitting(rules, effects)
-        self.moves = Moves(rules, effects)
+        self.calms: Deadlines[str] = Deadlines(self.pass_calms)
+        self.affected: set[int] = set()
+        self.shrunk: set[int] = set()
+        self.turned = 0
+        for device in rules.devices.values():
+            device.residency.affected = self.affected
+            device.residency.shrunk = self.shrunk
+        self.moves = Moves(rules, effects, self.pass_leavers)
 
     # -- what happens to it ----------------------------------------------------------
 
@@ -44,7 +53,7 @@ class Memory:
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
         if residency.leaving(tenant.id) < leaving:
             self.moves.watch(tenant.id, device)
-        self.fitting.refit(device)
+        self.refit(device)
         self._see_off(tenant)
         return (event.resident or 0) - reported
 
@@ -61,13 +70,13 @@ class Memory:
 
     def set_room(self, device: Device, size: int) -> None:
         device.residency.set_room(size)
-        self.fitting.refit(device)
+        self.refit(device)
 
     def freeze(self, tenant: Tenant, frozen: bool) -> None:
         for device in tenant.devices:
             device.residency.freeze(tenant.id, frozen)
             self.moves.watch(tenant.id, device)
-            self.fitting.refit(device)
+            self.refit(device)
         self._see_off(tenant)
         if tenant.parked and not frozen and tenant.lease is None:
             self.leave(tenant)
@@ -77,7 +86,7 @@ class Memory:
             if uuid in self.rules.devices:  # not so a GPU that was lost when this daemon started
                 self.rules.devices[uuid].residency.forget(tenant.id)
                 self.moves.unwatch(tenant.id, uuid)
-                self.fitting.refit(self.rules.devices[uuid])
+                self.refit(self.rules.devices[uuid])
 
     def wait(self, tenant: Tenant, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
@@ -137,7 +146,7 @@ class Memory:
         for device in tenant.devices:
             tenant.usage[device.uuid].move(0, device.residency.leave(tenant.id))
             self.moves.watch(tenant.id, device)
-            self.fitting.refit(device)
+            self.refit(device)
         tenant.departs = True
         self._see_off(tenant)
         self.effects.do(Leave(tenant.id))
@@ -149,13 +158,13 @@ class Memory:
         devices = tenant.devices
         if not any(device.residency.leaving(tenant.id) for device in devices):
             tenant.departs = False
-            self.fitting.affected.add(tenant.id)
+            self.affected.add(tenant.id)
 
     def unpark(self, tenant: Tenant) -> None:
         """Count the tenant's memory again, as it is not parked any more."""
         for device in tenant.devices:
             device.residency.unpark(tenant.id)
-            self.fitting.refit(device)
+            self.refit(device)
 
     def come_back(self, tenant: Tenant) -> None:
         """Tell the tenant to restore what there is free room for, before it requests a lease."""
@@ -168,12 +177,52 @@ class Memory:
                 tenant.usage[device.uuid].move(size, 0)
                 self.effects.do(Preload(tenant.id, device.uuid, size))
 
-    # -- time --------------------------------------------------------------------------
+    # -- whether all of it fits ------------------------------------------------------
 
-    def pass_leavers(self) -> None:
-        while (late := self.moves.pop_late()) is not None:
-            # What does not leave counts as staying, so that nobody waits for its room.
-            tenant, device = late
+    def refit(self, device: Device) -> None:
+        """The device's memory has changed: all of it may fit now, or not fit any more."""
+        self.effects.moved |= device.bit
+        self.effects.changed |= device.bit
+        self.effects.stir(device.uuid)
+        if not device.residency.fits():
+            self.calms.put(device.uuid, None)
+            if device.fits:
+                device.fits = False
+                self._use_otherwise(device)
+        elif not device.fits and self.calms.of(device.uuid) is None:
+            self.calms.put(device.uuid, self.rules.now + device.calm_ns)
+            self.pass_calms(self.rules.now)
+
+    def pass_calms(self, now: int) -> None:
+        while (uuid := self.calms.pop(now)) is not None:
+            device = self.rules.devices[uuid]
+            device.fits, device.fits_since = True, now
+            self._use_otherwise(device)
+
+    def _use_otherwise(self, device: Device) -> None:
+        self.turned |= device.bit
+        self.effects.changed |= device.bit
+        self.effects.unsettled = True
+
+    def take_shrunk(self) -> list[Tenant]:
+        """The waiters that have less memory on a device than when this was last asked."""
+        found = [self.rules.tenants[n] for n in sorted(self.shrunk)]
+        self.shrunk.clear()
+        return found
+
+    def take_affected(self) -> list[Tenant]:
+        """The tenants for which room may have come or gone since this was last asked, in the order
+        in which they began to wait; of those that never waited, by their number."""
+        found = [self.rules.tenants[n] for n in self.affected if n in self.rules.tenants]
+        self.affected.clear()
+        return sorted(found, key=lambda tenant: (tenant.arrival, tenant.id))
+
+    # -- what does not leave -----------------------------------------------------------
+
+    def pass_leavers(self, now: int) -> None:
+        """What does not leave counts as staying, so that nobody waits for its room."""
+        while (late := self.moves.leavers.pop(now)) is not None:
+            tenant, device = self.rules.tenants[late[0]], self.rules.devices[late[1]]
             device.residency.stall(tenant.id)
-            self.fitting.refit(device)
+            self.refit(device)
             self._see_off(tenant)

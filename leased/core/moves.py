@@ -6,9 +6,10 @@ nothing leaves for a while, all of it counts as staying.
 
 from __future__ import annotations
 
-from leased.core.actions import Evict, Preload, Restore
+from collections.abc import Callable
+
+from leased.core.actions import Effects, Evict, Preload, Restore
 from leased.core.deadlines import Deadlines
-from leased.core.effects import Effects
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import ALONE, Device, Tenant
 
@@ -16,13 +17,13 @@ LOOK_AHEAD = 32  # waiters at the front of the line that may bring in what there
 
 
 class Moves:
-    """See Residency for the amounts."""
+    """See Residency for the amounts. late: called when memory should have left."""
 
-    def __init__(self, rules: Rules, effects: Effects):
+    def __init__(self, rules: Rules, effects: Effects, late: Callable[[int], None]):
         self.rules = rules
         self.effects = effects
         # When those who give up memory, by device, should have given up some of it.
-        self.leavers: Deadlines[tuple[int, str]] = Deadlines()
+        self.leavers: Deadlines[tuple[int, str]] = Deadlines(late)
 
     def stir(self, tenant: Tenant) -> None:
         """Memory may have to move now on the devices of the tenant where somebody swaps."""
@@ -38,11 +39,6 @@ class Moves:
 
     def unwatch(self, tenant: int, uuid: str) -> None:
         self.leavers.put((tenant, uuid), None)
-
-    def pop_late(self) -> tuple[Tenant, Device] | None:
-        """A tenant and device where memory should have left by now; None: there is no more."""
-        late = self.leavers.pop(self.rules.now)
-        return (self.rules.tenants[late[0]], self.rules.devices[late[1]]) if late else None
 
     def bring_back(self, gone: Tenant) -> None:
         """Let holders that stay restore what the holder that has gone had displaced."""

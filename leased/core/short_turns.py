@@ -18,7 +18,7 @@ them goes on with its work. So short turns have at most half of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from leased.core import orders
@@ -53,10 +53,10 @@ class ShortTurns:
     devices that are connected with its own, as bits. owed: devices where others have not gone on
     since the last one."""
 
-    def __init__(self, rules: Rules):
+    def __init__(self, rules: Rules, passed: Callable[[int], None]):
         self.rules = rules
         self.asked: dict[int, Tenant] = {}
-        self.starts: Deadlines[int] = Deadlines()
+        self.starts: Deadlines[int] = Deadlines(passed)
         self.under_way: dict[int, tuple[int, int]] = {}
         self.paces = {uuid: Pace() for uuid in rules.devices}
         self.owed = 0

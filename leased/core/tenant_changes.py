@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from leased.core import classes, orders
-from leased.core.actions import Answer
-from leased.core.departures import Departures
-from leased.core.effects import Effects
+from leased.core.actions import Answer, Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
-from leased.core.policy_states import PolicyStates
 from leased.core.rules import NEW_CONTROLS, Rules
-from leased.core.state import Tenant
+from leased.core.state import Parking, Tenant
 from leased.core.tenant_events import (
     Adopted,
     Channels,
@@ -50,18 +47,13 @@ class TenantChanges:
         memory: Memory,
         waiters: Waiters,
         leasing: Leasing,
-        *,
-        policy_states: PolicyStates,
     ):
         self.rules = rules
         self.effects = effects
         self.memory = memory
         self.waiters = waiters
         self.leasing = leasing
-        self.quanta = leasing.quanta
         self.stages = leasing.stages
-        self.policy_states = policy_states
-        self.departures = Departures(rules, memory, waiters, leasing.stages)
 
     def open(self, event: Opened) -> None:
         """ValueError: the tenant is known already, or a device of its gang is not."""
@@ -112,7 +104,7 @@ class TenantChanges:
 
     def request(self, tenant: Tenant, _: Requested) -> None:
         if tenant.parked is not None:
-            self.departures.requested(tenant)
+            self._end_parking(tenant)
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
@@ -196,11 +188,47 @@ class TenantChanges:
     def adopt(self, tenant: Tenant, event: Adopted) -> None:
         self.leasing.adopt(tenant, event.epoch)
 
-    def park(self, tenant: Tenant, event: Parked | Unparked) -> None:
-        self.departures.apply(tenant, event)
+    def park(self, tenant: Tenant, event: Parked) -> None:
+        """Its lease and memory leave its devices, though no other tenant needs them. One that is
+        suspended stays so, whoever else parks it.
+
+        A parked tenant without a lease evicts its memory at once; one with a lease is revoked
+        first. A request ends the parking. It is served when all memory has left, so that memory
+        never moves both ways at once. A suspended tenant requests nothing until it is unparked.
+        """
+        if tenant.parked is not None and tenant.parked.suspended:
+            return
+        lease, before = tenant.lease, tenant.parked if event.suspended else None
+        tenant.parked = Parking(self.rules.now, event.by, event.suspended, before)
+        if lease is None:
+            self.memory.leave(tenant)
+        elif not lease.revoked:
+            self.stages.revoke(tenant)
+        self.waiters.sort(tenant)
+        if tenant.waiting:
+            self._end_parking(tenant)
+
+    def unpark(self, tenant: Tenant, _: Unparked) -> None:
+        """The tenant restores what there is free room for before its next lease. If it was parked
+        when it was suspended, and has requested nothing since, it stays parked."""
+        if tenant.parked is not None and tenant.parked.before is not None and not tenant.waiting:
+            tenant.parked = tenant.parked.before
+        elif tenant.parked is not None:
+            self._back(tenant)
+            self.memory.come_back(tenant)
+
+    def _end_parking(self, tenant: Tenant) -> None:
+        """By a request, which does not end a suspension."""
+        if tenant.parked is not None and not tenant.parked.suspended:
+            self._back(tenant)
+
+    def _back(self, tenant: Tenant) -> None:
+        tenant.parked = None
+        self.memory.unpark(tenant)
+        self.waiters.sort(tenant)
 
     def remember(self, tenant: Tenant, event: PolicyRestored) -> None:
-        self.policy_states.restore(tenant, event)
+        self.rules.charges.restore(tenant, event)
         self.waiters.place_again(tenant)
 
     # -- what was measured, counted or found out elsewhere ------------------------------
@@ -208,10 +236,10 @@ class TenantChanges:
     def change_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
         more = self.memory.change(tenant, event)
         if more > 0 and tenant.lease and tenant.lease.restoring:
-            self.quanta.go_on(tenant, tenant.lease)
+            self.stages.go_on(tenant, tenant.lease)
         for holder in self.rules.untold.values() if more < 0 else ():
             if holder.lease and event.device in holder.gang:
-                self.quanta.go_on(holder, holder.lease)
+                self.stages.go_on(holder, holder.lease)
 
     def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
         self.memory.left_uncopied(tenant, event)
@@ -243,7 +271,7 @@ OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {
     Frozen: TenantChanges.freeze,
     Thawed: TenantChanges.freeze,
     Parked: TenantChanges.park,
-    Unparked: TenantChanges.park,
+    Unparked: TenantChanges.unpark,
     Widened: TenantChanges.widen,
     Closed: TenantChanges.close,
     Channels: TenantChanges.control,

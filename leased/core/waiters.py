@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from leased.core import classes, orders
-from leased.core.actions import Answer
+from leased.core.actions import Answer, Effects
 from leased.core.deadlines import Deadlines
-from leased.core.effects import Effects
 from leased.core.memory import Memory
 from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.short_turns import ShortTurns
@@ -19,15 +18,18 @@ ARRIVALS = 1 << 64  # more than there will ever be
 
 
 class Waiters:
-    """wakes: when a waiter's policy is to be asked about it again."""
+    """wakes: when a waiter's policy is to be asked about it again. hurry: called when waiters may
+    begin to hurry."""
 
-    def __init__(self, rules: Rules, effects: Effects, memory: Memory):
+    def __init__(
+        self, rules: Rules, effects: Effects, memory: Memory, hurry: Callable[[int], None]
+    ):
         self.rules = rules
         self.effects = effects
         self.memory = memory
         self.arrivals = 0
-        self.wakes: Deadlines[int] = Deadlines()
-        self.short_turns = ShortTurns(rules)
+        self.wakes: Deadlines[int] = Deadlines(self.pass_wakes)
+        self.short_turns = ShortTurns(rules, hurry)
 
     def begin(self, tenant: Tenant) -> None:
         """The tenant waits for its gang from now on."""
@@ -92,7 +94,7 @@ class Waiters:
         come. They come before it, in the order in which they began to wait."""
         tenants = self.rules.tenants
         found: list[tuple[int, int, Tenant]] = []
-        for number in self.memory.fitting.affected:
+        for number in self.memory.affected:
             tenant = tenants.get(number)
             if tenant is not None and tenant.waiting and tenant is not before:
                 shared = [n for n, uuid in enumerate(before.gang) if uuid in tenant.gang]
@@ -115,9 +117,9 @@ class Waiters:
             self.sort(waiter)
         self.place_again(waiter)
 
-    def pass_wakes(self) -> None:
+    def pass_wakes(self, now: int) -> None:
         """Ask the policies of waiters again for which that is due."""
-        while (waiter := self.wakes.pop(self.rules.now)) is not None:
+        while (waiter := self.wakes.pop(now)) is not None:
             self.look_again(self.rules.tenants[waiter])
 
     def _bar(self, waiter: Tenant) -> None:

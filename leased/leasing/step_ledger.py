@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from leased.core.work import divided, weights_beside
 from leased.leasing import step_division
 from leased.leasing.step_clock import StepClock
 from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
 from leased.leasing.tenant import Client
-from leased.usage.gauge import Gauge, WorkPart
+from leased.usage.gauge import Gauge, WorkPart, divided, weights_beside
 from leased.usage.lease_clock import LeaseClock
 from leased.usage.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.usage.usage import Usage, together

@@ -1,12 +1,17 @@
 """Which tenants have held a device since its work was last measured, and for how long.
 
 The driver says for a whole device how busy it was and what energy it took. That is divided among
-those who had it meanwhile by what each has had of its lease time; see leased/core/work.py.
+those who had it meanwhile by what each has had of its lease time. If the driver says for whom the
+device worked, lease time side by side is first divided by that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+PARTS = 1000  # of a weight: some of a tenant's work is not counted
+LEAST_WEIGHT = PARTS  # of a tenant that was there
 
 
 @dataclass(frozen=True)
@@ -68,3 +73,63 @@ class Gauge:
         self.since = dict.fromkeys(holders, reading)
         found, self.had = self.had, {}
         return found
+
+
+def weights_beside(
+    found: Mapping[int, Held], parts: Iterable[WorkPart], worked: Mapping[int, int]
+) -> dict[int, int]:
+    """How much of each tenant's work was done side by side, as a weight in PARTS of the driver's.
+
+    Of a tenant that also held the device alone only the sum of its work is known. It is taken to
+    have worked at one pace. But the work of all side by side takes no longer than they were side by
+    side; if it would, more of it is taken to have been done alone, as far as there was time for it.
+    """
+    likely: dict[int, int] = {}
+    spare: dict[int, int] = {}  # what of that may have been done alone
+    for number, held in found.items():
+        work, alone = worked.get(number, 0), held.clock_ns - held.beside_ns
+        least = max(0, work - alone)
+        likely[number] = max(least, work * held.beside_ns // held.clock_ns if held.clock_ns else 0)
+        spare[number] = likely[number] - least
+    excess = sum(likely.values()) - sum(held.beside_lease_ns for held in found.values())
+    if excess > 0 and (total := sum(spare.values())):
+        for number, most in spare.items():
+            likely[number] -= most * min(excess, total) // total
+    weights = {}
+    for part in parts:
+        had, work = found.get(part.tenant), worked.get(part.tenant, 0)
+        if had is not None and had.clock_ns:
+            done, of = (likely[part.tenant], work) if work else (had.beside_ns, had.clock_ns)
+            weights[part.tenant] = PARTS * part.weight * done // of
+    return weights
+
+
+def divided(found: Mapping[int, Held], known: Mapping[int, int]) -> dict[int, int]:
+    """By how much each tenant's lease time changes when time side by side is divided by the work
+    of that time instead of evenly. known: see weights_beside. The changes add up to 0, and no
+    tenant gets more than the time by the clock.
+
+    If none of the tenants side by side has worked nothing changes. Otherwise each has a weight of
+    at least one percent, since the driver's samples cannot tell less than a percent from nothing.
+    """
+    beside = {number: held for number, held in found.items() if held.beside_lease_ns}
+    if len(beside) < 2 or not any(known.get(number) for number in beside):
+        return {}
+    weights = {number: max(LEAST_WEIGHT, known.get(number, 0)) for number in beside}
+    left = sum(held.beside_lease_ns for held in beside.values())
+    given: dict[int, int] = {}
+    # A tenant that would get more than the time by the clock gets that, and the others the rest.
+    while weights:
+        total = sum(weights.values())
+        full = [n for n, weight in weights.items() if left * weight > beside[n].beside_ns * total]
+        if not full:
+            break
+        for number in full:
+            given[number] = min(left, beside[number].beside_ns)
+            left -= given[number]
+            del weights[number]
+    for number in list(weights):
+        given[number] = left * weights[number] // sum(weights.values())
+        left -= given[number]
+        del weights[number]
+    return {number: given[number] - held.beside_lease_ns for number, held in beside.items()}

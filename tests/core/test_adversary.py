@@ -13,8 +13,8 @@ import pytest
 from leased import policy
 from leased.core import classes
 from leased.core.contention import Contention
-from leased.core.fitting import Fitting
 from leased.core.leasing import Leasing
+from leased.core.memory import Memory
 from leased.core.state import FOREVER, Device, Tenant
 from leased.core.turns import Front, Turns
 from tests.core.adversary import counterexample, run
@@ -100,7 +100,7 @@ def never_ripe(self: Turns, front: Tenant) -> int:
     return last
 
 
-def forget_the_room(self: Fitting, device: Device) -> None:
+def forget_the_room(self: Memory, device: Device) -> None:
     """What was freed on a device is no news."""
     before = self.effects.changed
     ORIGINAL["refit"](self, device)
@@ -121,7 +121,7 @@ def believe_who_says_that_it_holds(self: Leasing, tenant: Tenant, epoch: int) ->
         self.memory.work(tenant)
 
 
-ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Fitting.refit}
+ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Memory.refit}
 
 
 @pytest.mark.long
@@ -131,7 +131,7 @@ ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Fitting.refit}
         (Contention, "tell", tell_nobody, 0),
         (Turns, "_begins", never_ripe, 55),
         (Turns, "_gap", fill_every_gap, 27),
-        (Fitting, "refit", forget_the_room, 4),
+        (Memory, "refit", forget_the_room, 4),
     ],
 )
 def test_a_fault_that_is_put_in_is_found(

@@ -17,7 +17,7 @@ S = 1_000_000_000
     st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 20))), max_size=60)
 )
 def test_the_last_word_on_a_key_counts(said: list[tuple[int, int | None]]) -> None:
-    deadlines: Deadlines[int] = Deadlines()
+    deadlines: Deadlines[int] = Deadlines(lambda _: None)
     expected: dict[int, int] = {}
     for key, when in said:
         deadlines.put(key, when)
@@ -35,7 +35,7 @@ def test_the_last_word_on_a_key_counts(said: list[tuple[int, int | None]]) -> No
 
 
 def test_changes_behind_a_far_deadline_take_no_memory() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: Deadlines[str] = Deadlines(lambda _: None)
     deadlines.put("far", 600 * S)
     deadlines.put("near", S)
     deadlines.put("near", None)

@@ -15,10 +15,9 @@ from leased.core.arbiter import (
     Tick,
     WorkMeasured,
 )
-from leased.core.work import PARTS, divided
 from leased.gpus import nvml_answers
 from leased.monitors.work_meter import WorkMeter
-from leased.usage.gauge import Held, WorkPart
+from leased.usage.gauge import PARTS, Held, WorkPart, divided
 from leased.usage.usage import Usage
 
 S = 1_000_000_000
