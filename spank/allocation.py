@@ -40,8 +40,9 @@ class Allocation(NamedTuple):
     seconds since 1970. nodes: all that the job has, in an order that is the same on each of them.
     node: which of them this one is; "": none. gpus: the GPUs of which it has shards, as
     indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
-    component of a heterogeneous job. partition, qos, account: "": it has none.
-    restarts: how often it has begun anew.
+    component of a heterogeneous job. apart: a node that is none of nodes, on which another one
+    has shards; "": there is none. partition, qos, account: "": it has none. restarts: how often it
+    has begun anew.
     """
 
     nodes: tuple[str, ...]
@@ -56,6 +57,7 @@ class Allocation(NamedTuple):
     qos: str = ""
     account: str = ""
     restarts: int = 0
+    apart: str = ""
 
 
 def indices(text: str) -> list[int]:
@@ -92,12 +94,12 @@ def parse(text: str) -> Allocation:
         component = fields["component"] == "1"
         job, start = fields["job"], int(fields["start"])
         owner = fields["partition"], fields["qos"], fields["account"]
-        restarts = int(fields["restarts"])
+        restarts, apart = int(fields["restarts"]), fields["apart"]
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
     return Allocation(
         *(nodes, node, shards, tuple(sorted(gpus)), whole, component, job, start, *owner),
-        restarts,
+        *(restarts, apart),
     )
 
 
