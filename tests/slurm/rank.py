@@ -4,7 +4,8 @@ In each step a rank works on its buffer, sends a part of it from its GPU to the 
 compares what it gets from the rank before it with what that must have computed. So no rank gets
 further than a step without the others. `NAME.RANK.pid` in the folder says which process it is,
 `NAME.RANK.steps` has a byte for each step, and `NAME.RANK.done` is there when all were right. They
-end once the file `NAME.end` is there. Who is which rank says srun, mpirun or torchrun.
+end once the file `NAME.end` is there. Who is which rank says srun, mpirun or torchrun. --mpi: the
+data goes round by MPI, else by TCP.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from tests.demo.job import WORD, Gpu, call, pattern_and_weights
+from tests.slurm.mpi import Mpi
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +55,22 @@ def port_of(file: Path) -> int:
     return int(file.read_text())
 
 
+class Ring:
+    """Connections to the next rank, and from the one before."""
+
+    def __init__(self, folder: Path, name: str, rank: int, size: int):
+        self.after, self.before = ring(folder, name, rank, size)
+
+    def exchange(self, data: bytes) -> bytes:
+        """To the next rank; returns as many bytes of the one before."""
+        self.after.sendall(data)
+        return receive(self.before, len(data))
+
+    def end(self) -> None:
+        """What was sent arrives."""
+
+
 def ring(folder: Path, name: str, rank: int, size: int) -> tuple[socket.socket, socket.socket]:
-    """To the next rank, and from the one before."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         half = folder / f"{name}.{rank}.half"
         half.write_text(str(server.getsockname()[1]))
@@ -82,9 +98,8 @@ def receive(before: socket.socket, size: int) -> bytes:
     return data
 
 
-def run(options: argparse.Namespace, rank: int, size: int) -> None:
+def run(options: argparse.Namespace, rank: int, size: int, others: Ring | Mpi) -> None:
     """ValueError: another rank has sent what it cannot have computed."""
-    after, before = ring(options.folder, options.name, rank, size)
     gpu = Gpu()
     gpu.allocate(options.bytes, options.bytes)
     (piece,) = gpu.pieces
@@ -97,8 +112,7 @@ def run(options: argparse.Namespace, rank: int, size: int) -> None:
                 last = step + size  # by then all have heard of it
             gpu.add(piece, rank + 1, options.rounds)
             call(driver.cuMemcpyDtoH, out.ctypes.data, piece.pointer, WORDS * WORD)
-            after.sendall(LAST.pack(last) + out.tobytes())
-            said = receive(before, LAST.size + WORDS * WORD)
+            said = others.exchange(LAST.pack(last) + out.tobytes())
             last = min(last, *LAST.unpack(said[: LAST.size]))
             wanted = computed((rank - 1) % size, step, options.rounds)
             if not np.array_equal(np.frombuffer(said[LAST.size :], dtype=np.uint32), wanted):
@@ -114,10 +128,14 @@ def main() -> int:
     parser.add_argument("--name", required=True, help="of the job")
     parser.add_argument("--bytes", type=int, default=64 << 20, help="of the buffer")
     parser.add_argument("--rounds", type=int, default=1, help="how long a step takes")
+    parser.add_argument("--mpi", action="store_true", help="data goes round by MPI")
     options = parser.parse_args()
-    rank, size = place()
+    mpi = Mpi() if options.mpi else None
+    rank, size = (mpi.rank, mpi.size) if mpi else place()
     (options.folder / f"{options.name}.{rank}.pid").write_text(str(os.getpid()))
-    run(options, rank, size)
+    others = mpi or Ring(options.folder, options.name, rank, size)
+    run(options, rank, size, others)
+    others.end()
     (options.folder / f"{options.name}.{rank}.done").touch()
     return 0
 

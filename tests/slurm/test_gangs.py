@@ -27,11 +27,11 @@ def cluster() -> Iterator[SeveralNodes]:
         yield made
 
 
-def has_had_its_turns(gang: Gang) -> bool:
+def has_had_its_turns(gang: Gang, handoffs: int = HANDOFFS) -> bool:
     """Each of its GPUs has changed to it often enough."""
     tenants = [t for node in gang.nodes for t in gang.cluster.sites[node].status()]
     used = [u for t in tenants if t["job_id"] == gang.number for u in t["gpus"].values()]
-    return min((each["handoffs"] for each in used), default=0) >= HANDOFFS
+    return min((each["handoffs"] for each in used), default=0) >= handoffs
 
 
 def record(gang: Gang) -> usage_record.Run:
@@ -106,15 +106,25 @@ def test_ranks_run_together_whatever_starts_them(cluster: SeveralNodes, launcher
     assert halves([gang, other]) == []
 
 
-def test_an_mpi_program_runs(cluster: SeveralNodes) -> None:
-    """Of MPI itself nothing is replaced: ranks find each other as everywhere."""
+@pytest.mark.long
+def test_mpi_ranks_check_each_other_s_data_through_handoffs(cluster: SeveralNodes) -> None:
+    """HANDOFFS, of the environment: of each job on each node. Of MPI itself nothing is replaced:
+    mpirun starts its daemons by srun, and ranks find each other as everywhere."""
     mpirun = shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("this machine has no mpirun")
     flags = "--allow-run-as-root --oversubscribe" if os.geteuid() == 0 else ""
-    gang = submit(cluster, "mpi", script=f"{mpirun} {flags} -n 2 -N 1 $rank")
-    gang.gets_on()
-    gang.ends()
+    script = f"{mpirun} {flags} -n 2 -N 1 $rank --mpi"
+    gangs = [submit(cluster, f"mpi-{n}", script=script) for n in range(2)]
+    handoffs = int(os.environ.get("HANDOFFS", HANDOFFS))
+    for gang in gangs:
+        gang.gets_on()
+    for gang in gangs:
+        turns = functools.partial(has_had_its_turns, gang, handoffs)
+        wait_until(f"{gang.name} to have had its turns", turns, timeout=30 + 3 * handoffs, step=0.3)
+    for gang in gangs:
+        gang.ends()
+    assert halves(gangs) == []
 
 
 def test_a_step_on_one_node_needs_no_others(cluster: SeveralNodes) -> None:
