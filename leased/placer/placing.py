@@ -173,12 +173,12 @@ def _shares_affinity(kind: object, ticket: Ticket) -> bool:
 
 
 def _tasks(text: str, most: int) -> Iterable[int]:
-    """The first numbers of a list of tasks such as "1-3,7%2". Slurm may have cut it."""
+    """The first numbers of a list of tasks such as "1-3,7". Slurm may have cut it."""
     return itertools.islice(_all_tasks(text), most)
 
 
 def _all_tasks(text: str) -> Iterator[int]:
-    for part in text.partition("%")[0].split(","):
+    for part in text.split(","):
         low, _, high = part.partition("-")
         high, _, step = high.partition(":")
         if not low.isdecimal() or (high and not high.isdecimal()):

@@ -27,8 +27,9 @@ from leased.placer.known_rules import KnownRules
 from leased.placer.model import NOW, Settings, Ticket, Update
 from leased.placer.putting_off import tried_in_vain
 from leased.placer.reserving import Reserved
-from leased.placer.slurm_link import Failed, Link, Silent
+from leased.placer.slurm_link import Failed, Link
 from leased.placer.turn import Change, Turn
+from leased.slurm.asking import Silent
 from leased.slurm.json_answers import Read
 
 PROGRAM = "gpu-lease-placer"

@@ -35,13 +35,13 @@ DEPENDS = "Dependency"  # so the reasons of a job begin that waits for others by
 class QueuedJob:
     """A job, or all tasks of an array that have not been looked at one by one.
 
-    task: its number in its array. tasks: of such an array, as Slurm writes them ("1-4,7"); "": it
-    is no such. tasks_at_once: the most of them that may run; 0: any number. begin: when it may
-    begin, seconds since 1970; 0: unknown. shards: how many it asks for, of GPUs of that type; "":
-    any. given: by GPU, how many shards it has of it; None: the GPU as a whole.
-    cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its time limit; 0:
-    none, or a year or more. end: when it will have ended at the latest, seconds since 1970; 0:
-    unknown. name: that its user has given it, or the beginning of it.
+    task: its number in its array. tasks: of such an array, as Slurm writes them ("1-4,7"), but for
+    the limit behind them ("%2"); "": it is no such. tasks_at_once: the most of them that may run;
+    0: any number. begin: when it may begin, seconds since 1970; 0: unknown. shards: how many it
+    asks for, of GPUs of that type; "": any. given: by GPU, how many shards it has of it; None: the
+    GPU as a whole. cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its
+    time limit; 0: none, or a year or more. end: when it will have ended at the latest, seconds
+    since 1970; 0: unknown. name: that its user has given it, or the beginning of it.
     """
 
     job_id: int
@@ -77,7 +77,7 @@ class QueuedJob:
     def label(self) -> str:
         """As Slurm's commands take it: 7, 7_2 for a task, 7_[1-4,6] for all of them."""
         if self.tasks:
-            return f"{self.array_id}_[{self.tasks.partition('%')[0]}]"
+            return f"{self.array_id}_[{self.tasks}]"
         return str(self.job_id) if self.task is None else f"{self.array_id}_{self.task}"
 
     @property
@@ -125,7 +125,7 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         job_id=job_id,
         array_id=array,
         task=_task(said.get("array_task_id")) if array else None,
-        tasks=text_of(said.get("array_task_string")) if array else "",
+        tasks=text_of(said.get("array_task_string")).partition("%")[0] if array else "",
         tasks_at_once=number_of(said.get("array_max_tasks")),
         user_id=number_of(said["user_id"]),
         state=state,

@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 from tests.docs.python_texts import Findings, Logged, Told, said
 from tests.docs.test_troubleshooting import matches, rows
 
+ASKING = ROOT / "leased" / "slurm" / "asking.py"  # the placer does
 FOUND = "`gpu-leasectl check` finds something"
 LOG = "The daemon's log"
 
@@ -23,7 +24,9 @@ def findings() -> dict[str, str]:
 
 def logged() -> dict[str, str]:
     folder = ROOT / "leased"
-    return said(Logged, [p for p in folder.rglob("*.py") if p.parent != folder / "placer"])
+    placers = (folder / "placer", ASKING)
+    files = [p for p in folder.rglob("*.py") if p not in placers and p.parent not in placers]
+    return said(Logged, files)
 
 
 def check_rows(title: str, texts: dict[str, str]) -> None:
@@ -49,9 +52,13 @@ def test_messages_of_the_daemons_log() -> None:
 def test_messages_of_the_placers_log() -> None:
     folder = ROOT / "leased" / "placer"
     texts = said(
-        Logged, [folder / f"{name}.py" for name in ("service", "tickets_file", "known_rules")]
+        Logged,
+        [
+            *(folder / f"{name}.py" for name in ("service", "tickets_file", "known_rules")),
+            ASKING,
+        ],
     )
-    faults = said(Told, [folder / "service.py", folder / "slurm_link.py"])
+    faults = said(Told, [folder / "service.py", folder / "slurm_link.py", ASKING])
     assert len(texts) > 4
     assert len(faults) > 4
     check_rows("The log of gpu-lease-placer", texts | faults)

@@ -14,8 +14,9 @@ import pytest
 from leased.placer import alive, slurm_link, tickets_file
 from leased.placer.model import NOW, Settings, Ticket, Update, View
 from leased.placer.service import Placer, understand
-from leased.placer.slurm_link import Failed, Link, Silent, command
-from leased.slurm import json_answers
+from leased.placer.slurm_link import Failed, Link, command
+from leased.slurm import asking, by_pyslurm, json_answers
+from leased.slurm.asking import Silent
 from leased.slurm.json_answers import Read
 from leased.slurm.queue_json import WISHES_MOST
 
@@ -68,6 +69,7 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setattr(by_pyslurm, "why_not", lambda _: "these are commands of a test")
     folder = tmp_path / "bin"
     folder.mkdir()
     return Commands(folder, monkeypatch)
@@ -192,7 +194,7 @@ def test_answers_that_are_none_change_nothing(
 def test_a_slurmctld_that_hangs_is_waited_for_so_long(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_link, "ASK_S", 0.2)
+    monkeypatch.setattr(asking, "ASK_S", 0.2)
     monkeypatch.setattr(slurm_link, "CHANGE_S", 0.2)
     commands.script("squeue", "sleep 600")
     with pytest.raises(Silent, match=r"it took longer than 0\.2 s"):

@@ -77,7 +77,8 @@ class PrivateSlurm:
     """munged, mariadbd, slurmdbd, slurmctld and slurmd; a context manager. Needs root.
 
     plugin: the SPANK plugin's file, None for none. gpu_files: device files of
-    gres.conf; None makes nodes that stand for GPUs. gpu_fields: more of them there. slurm_conf,
+    gres.conf; None makes nodes that stand for GPUs. gpu_fields: more of them there. gpu_type: of
+    GPUs and shards, in both files. slurm_conf,
     cgroup_conf: further lines.
     env: what the daemons and all commands get besides, slurmd_env: slurmd alone.
     machines: for each node, if each is to be like a machine of its own, what is its own there.
@@ -93,6 +94,7 @@ class PrivateSlurm:
         shards_per_gpu: int = 4,
         gpu_files: Sequence[Path] | None = None,
         gpu_fields: str = "",
+        gpu_type: str = "",
         plugin: Path | None = PLUGIN,
         plugin_args: Sequence[str] = (),
         slurm_conf: Sequence[str] = (),
@@ -106,7 +108,7 @@ class PrivateSlurm:
         self.short: str | None = None
         files = list(gpu_files or (self.prefix / "dev" / f"gpu{n}" for n in range(gpus)))
         self.layout = conf.Layout(
-            self.prefix, self._run_dir(), nodes, gpus, shards_per_gpu, files, gpu_fields
+            self.prefix, self._run_dir(), nodes, gpus, shards_per_gpu, files, gpu_fields, gpu_type
         )
         self.makes_files = gpu_files is None
         self.plugin = plugin

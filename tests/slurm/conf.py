@@ -32,6 +32,7 @@ class Layout:
     shards_per_gpu: int
     gpu_files: Sequence[Path]
     gpu_fields: str = ""  # of each line of gpu in gres.conf
+    gpu_type: str = ""  # of GPUs and shards
     ports: dict[str, int] = field(default_factory=dict)
     password: str = field(default_factory=lambda: secrets.token_hex(16))
     host: str = field(init=False)
@@ -71,7 +72,8 @@ class Layout:
 def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
     """slurm.conf: one partition, quick scheduling, generous CPUs so that GPUs decide."""
     host = layout.host
-    gres = f"gpu:{layout.gpus},shard:{layout.gpus * layout.shards_per_gpu}"
+    kind = f"{layout.gpu_type}:" if layout.gpu_type else ""
+    gres = f"gpu:{kind}{layout.gpus},shard:{kind}{layout.gpus * layout.shards_per_gpu}"
     lines = [
         "ClusterName=gpulease",
         f"SlurmctldHost={host}(127.0.0.1)",
@@ -125,11 +127,12 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
 def gres_conf(layout: Layout) -> str:
     """gres.conf: GPUs by device file, shards spread over them."""
     lines = ["AutoDetect=off"]
+    kind = f"Type={layout.gpu_type} " if layout.gpu_type else ""
+    fields = kind + layout.gpu_fields
     for name in layout.node_names:
-        lines += [
-            f"NodeName={name} Name=gpu File={file} {layout.gpu_fields}" for file in layout.gpu_files
-        ]
-        lines.append(f"NodeName={name} Name=shard Count={layout.gpus * layout.shards_per_gpu}")
+        lines += [f"NodeName={name} Name=gpu File={file} {fields}" for file in layout.gpu_files]
+        shards = layout.gpus * layout.shards_per_gpu
+        lines.append(f"NodeName={name} Name=shard {kind}Count={shards}")
     return "\n".join(lines) + "\n"
 
 

@@ -97,6 +97,8 @@ def sharing_site(
     plugin: Path = PLUGIN,
     hurried: Sequence[str] = (),
     gpu_fields: str = "",
+    gpu_type: str = "",
+    shards_per_gpu: int = 4,
     leased_conf: str = "",
     prepare: Callable[[PrivateSlurm], object] = lambda _: None,
 ) -> Iterator[Site]:
@@ -115,6 +117,8 @@ def sharing_site(
                 plugin=plugin,
                 slurm_conf=slurm_conf,
                 gpu_fields=gpu_fields,
+                gpu_type=gpu_type,
+                shards_per_gpu=shards_per_gpu,
                 env=gpu.env,
             )
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", *plugin_args]

@@ -16,8 +16,8 @@ from leased.base.words import first_of
 from leased.cli.checks.finding import OK, WARNING, Finding, Site
 from leased.placer import alive
 from leased.placer.known_rules import read_all
-from leased.placer.slurm_link import Link, Silent
 from leased.slurm import node_comment
+from leased.slurm.asking import Asking, Silent
 from leased.slurm.commands import Slurm
 from leased.slurm.nodes_json import GpuNode
 
@@ -55,8 +55,12 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
     """Where the placer runs."""
     if not alive.counts(site.config.placer.runtime_dir, int(time.time())):
         return
+    slurmctld = Asking(site.env)
+    why = slurmctld.why_commands
+    asks = f"by Slurm's commands: {why}" if why else "through pyslurm"
+    yield Finding("placer-asks", OK, f"gpu-lease-placer asks slurmctld {asks}")
     try:
-        nodes = Link(site.env).nodes().found
+        nodes = slurmctld.nodes().found
     except Silent as fault:
         words = f"what nodes tell gpu-lease-placer was not looked at: {fault}"
         yield Finding("placer-rules", WARNING, words, "does slurmctld answer scontrol ping?")
