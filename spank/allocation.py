@@ -39,10 +39,10 @@ class Allocation(NamedTuple):
     """job: the job as squeue shows it. start: when this run of it began, by slurmctld's clock, in
     seconds since 1970. nodes: all that the job has, in an order that is the same on each of them.
     node: which of them this one is; "": none. gpus: the GPUs of which it has shards, as
-    indices in the order of gres.conf. whole: how many whole GPUs it has. component: whether it is a
-    component of a heterogeneous job. apart: a node that is none of nodes, on which another one
-    has shards; "": there is none. partition, qos, account: "": it has none. restarts: how often it
-    has begun anew.
+    indices in the order of gres.conf; shards_of: how many of each. whole: how many whole GPUs it
+    has. component: whether it is a component of a heterogeneous job. apart: a node that is none of
+    nodes, on which another one has shards; "": there is none. partition, qos, account: "": it has
+    none. restarts: how often it has begun anew.
     """
 
     nodes: tuple[str, ...]
@@ -58,10 +58,12 @@ class Allocation(NamedTuple):
     account: str = ""
     restarts: int = 0
     apart: str = ""
+    shards_of: tuple[int, ...] = ()
 
 
-def indices(text: str) -> list[int]:
-    """The GPUs that one WHERE names. ValueError: it cannot be understood."""
+def places(text: str, count: int) -> dict[int, int]:
+    """By GPU, the shards of it that one entry of `count` says. ValueError: its WHERE cannot be
+    understood."""
     if text.startswith("IDX:"):
         found: list[int] = []
         for part in text.removeprefix("IDX:").split(","):
@@ -69,16 +71,16 @@ def indices(text: str) -> list[int]:
             if int(last or first) >= MOST_GPUS:
                 raise ValueError(text)
             found += range(int(first), int(last or first) + 1)
-        return found
+        return dict.fromkeys(found, max(1, count // max(1, len(found))))
     used = [int(part.partition("/")[0]) for part in text.split(",")]
-    return [gpu for gpu, shards in enumerate(used) if shards]
+    return {gpu: shards for gpu, shards in enumerate(used) if shards}
 
 
 def parse(text: str) -> Allocation:
     """Parse the output of gpu-lease-allocation. NoAnswer: it cannot be read."""
     fields = dict(line.partition(" ")[::2] for line in text.splitlines())
     shards, whole = 0, 0
-    gpus: set[int] = set()
+    gpus: dict[int, int] = {}
     try:
         gres = fields["gres"]
         entries = list(ENTRY.finditer(gres))
@@ -87,7 +89,8 @@ def parse(text: str) -> Allocation:
         for name, _, count, where, _ in (entry.groups() for entry in entries):
             if name == "shard" and int(count):
                 shards += int(count)
-                gpus.update(indices(where))
+                for gpu, number in places(where, int(count)).items():
+                    gpus[gpu] = gpus.get(gpu, 0) + number
             elif name == "gpu":
                 whole += int(count)
         nodes, node = tuple(fields["nodes"].split(",")), fields["node"]
@@ -99,7 +102,7 @@ def parse(text: str) -> Allocation:
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
     return Allocation(
         *(nodes, node, shards, tuple(sorted(gpus)), whole, component, job, start, *owner),
-        *(restarts, apart),
+        *(restarts, apart, tuple(gpus[gpu] for gpu in sorted(gpus))),
     )
 
 

@@ -149,6 +149,7 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         node_names=list(has.nodes) if 1 < len(has.nodes) <= NODES_MOST else [],
         shards=has.shards,
         gpus=list(has.gpus),
+        shards_of=list(has.shards_of),
     )
     answer = ask_or_refuse(path, {"op": "register", **request})
     until = time.monotonic() + ANSWER_S

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from _gpulease import lib
 
+from leased.admin.shard_memory import Fences
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_ints
 from leased.config.options import ONLINE, Resolved, parse_amount
@@ -72,12 +73,18 @@ class Gangs:
         gpus: Iterable[Gpu],
         given: Resolved,
         said_before: Mapping[str, int] = MappingProxyType({}),
+        fences: Fences = MappingProxyType({}),
     ) -> dict[str, int]:
         """By UUID, the bytes that the job sees as the device's total.
 
-        said_before: what it was told already stays so.
+        said_before: what it was told already stays so. fences: what its shards stand for.
         """
-        return {gpu.uuid: said_before.get(gpu.uuid) or self._total(gpu, given) for gpu in gpus}
+        totals: dict[str, int] = {}
+        for gpu in gpus:
+            total = said_before.get(gpu.uuid) or self._total(gpu, given)
+            fence = fences.get(gpu.uuid)
+            totals[gpu.uuid] = min(total, fence.most) if fence else total
+        return totals
 
     def _total(self, gpu: Gpu, given: Resolved) -> int:
         beside = len(self.leases.tenants.sharing(gpu.uuid))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from leased.admin import label_check, share_left
+from leased.admin import label_check, shard_memory, share_left
 from leased.admin.gang import Gangs
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_job, get_text
@@ -53,7 +53,9 @@ class Moves:
 
     def begin(self, tenant: Tenant, new: Gpu, by: str) -> Move:
         """Refused: the job cannot move there, and has not been touched."""
-        total = self.gangs.totals([new], tenant.given)[new.uuid]
+        old = self.leases.gpus[tenant.gang[0]]
+        fences = shard_memory.moved(self.config(), old, new, tenant.totals[old.uuid])
+        total = self.gangs.totals([new], tenant.given, fences=fences)[new.uuid]
 
         def check() -> None:
             self.check(tenant, new)

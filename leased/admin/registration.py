@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from leased.admin import (
     host_memory,
@@ -13,6 +14,7 @@ from leased.admin import (
     label_check,
     option_notes,
     several_nodes,
+    shard_memory,
     share_left,
 )
 from leased.admin.gang import Gangs
@@ -129,7 +131,8 @@ class Registration:
         self.mps.check_more(tenant, others)
         beside = [other for other in self.leases.tenants.values() if other is not tenant]
         label_check.check(tenant.given, others, beside)
-        more = self.gangs.totals(others, tenant.given)
+        fences = shard_memory.fences(self.config(), request, others)
+        more = self.gangs.totals(others, tenant.given, fences=fences)
         several_nodes.check_more(tenant.nodes, more)
         self._check_chain(self._with(tenant.job_id, tenant.uid, tenant.given, others), tenant)
         if tenant.swaps:
@@ -227,17 +230,23 @@ class Registration:
         owner = Owner(uid, *(get_text(request, name) for name in ("partition", "qos", "account")))
         given = job_class.resolve(given, said, owner, self.config().classes)
         given = self.mps.admit(said, given, uid, gang)
+        fences = shard_memory.fences(self.config(), request, gang)
+        shard_memory.check(said, given, gang, fences)
         job = str(get_job({"job": str(job_id)} | request, "job"))
         if given.memory == "auto":
-            tenant = self._with(job_id, uid, replace(given, memory="swap"), gang, job)
+            tenant = self._with(
+                job_id, uid, replace(given, memory="swap"), gang, job=job, fences=fences
+            )
             why_not = self._why_not_swapped(tenant, request, chosen)
             if not why_not:
                 return tenant
             log.info("job %s has managed memory: %s", job, why_not)
-            tenant = self._with(job_id, uid, replace(given, memory="managed"), gang, job)
+            tenant = self._with(
+                job_id, uid, replace(given, memory="managed"), gang, job=job, fences=fences
+            )
             tenant.memory_why = why_not
             return tenant
-        tenant = self._with(job_id, uid, given, gang, job)
+        tenant = self._with(job_id, uid, given, gang, job=job, fences=fences)
         tenant.memory_why = "the job's options or the site's ask for it"
         if tenant.swaps:
             self._check_may_swap(tenant, request)
@@ -259,9 +268,17 @@ class Registration:
         return ""
 
     def _with(
-        self, job_id: int, uid: int, given: Resolved, gang: list[Gpu], job: str = ""
+        self,
+        job_id: int,
+        uid: int,
+        given: Resolved,
+        gang: list[Gpu],
+        *,
+        job: str = "",
+        fences: shard_memory.Fences = MappingProxyType({}),
     ) -> Tenant:
-        return Tenant(job_id, uid, given, self.gangs.totals(gang, given), job=job)
+        totals = self.gangs.totals(gang, given, fences=fences)
+        return Tenant(job_id, uid, given, totals, job=job)
 
     def _check_may_swap(self, tenant: Tenant, request: Request) -> None:
         others = self.leases.tenants.values()

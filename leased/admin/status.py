@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import chain_details, channel_details, memory_details, parking, share_details
+from leased.admin import (
+    chain_details,
+    channel_details,
+    memory_details,
+    parking,
+    shard_memory,
+    share_details,
+)
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -139,6 +146,7 @@ class Status:
             "memory_bytes": gpu.memory,
             "usable_bytes": device.residency.room,
             "reserve_bytes": gpu.reserve,
+            "mem_per_shard_bytes": shard_memory.of_one(self.settings.config(), gpu),
             "overhead_bytes": self.leases.gpus.overheads[gpu.uuid].taken,
             "tenant_bytes": device.tenant_bytes,
             "resident_bytes": device.residency.resident,
@@ -192,6 +200,7 @@ class Status:
             "share": share_details.of_tenant(self.leases, tenant),
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "ahead_bytes": self.seen.ahead.line.of_job(job) if self.seen.ahead else 0,
+            "total_bytes": dict(tenant.totals),
             "clients": len(tenant.clients),
             "channels": channel_details.of_tenant(self.leases, tenant),
             "slices": channel_details.slices(self.leases, tenant),

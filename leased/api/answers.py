@@ -173,6 +173,7 @@ class Device(TypedDict):
     memory_bytes: int
     usable_bytes: int
     reserve_bytes: int | None  # None: as much as is measured
+    mem_per_shard_bytes: NotRequired[int | None]  # None: shards say nothing of memory
     overhead_bytes: int
     tenant_bytes: int
     resident_bytes: int
@@ -272,9 +273,10 @@ class OnNodes(TypedDict):
 
 
 class Tenant(TypedDict):
-    """One job. job: as squeue shows it. The rest is by device (UUID): resident_bytes, fixed (bytes
-    that cannot leave, by reason), kept_out, slices, gpus (usage). Older daemons do not say fixed,
-    clean, opened, share, channels and slices."""
+    """One job. job: as squeue shows it. The rest is by device (UUID): total_bytes (what it
+    sees of the device's memory), resident_bytes, fixed (bytes that cannot leave, by reason),
+    kept_out, slices, gpus (usage). Older daemons do not say total_bytes, fixed, clean, opened,
+    share, channels and slices."""
 
     job_id: int
     job: str
@@ -297,6 +299,7 @@ class Tenant(TypedDict):
     stopped: bool
     parked: Parked | None
     epoch: int | None
+    total_bytes: NotRequired[dict[str, int]]
     resident_bytes: dict[str, int]
     fixed: NotRequired[dict[str, dict[str, int]]]
     clean: NotRequired[Clean | None]  # None: its memory is managed

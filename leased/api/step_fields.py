@@ -37,8 +37,8 @@ class Register(Step):
     """The first step of a job, or one with other GPUs. slurmctld says the rest: the job as squeue
     shows it, when its run began (seconds since 1970), its partition, QOS and account ("": none),
     how often it has begun anew, on how many nodes it is and how these are called (in one order, the
-    same on all of them; none for one node, or for more than NODES_MOST), and its shards and GPUs
-    (Slurm's indices) on this one."""
+    same on all of them; none for one node, or for more than NODES_MOST), and its shards, its
+    GPUs (Slurm's indices) and how many shards of each, on this one."""
 
     job: str
     start: int
@@ -50,6 +50,7 @@ class Register(Step):
     node_names: list[str]
     shards: int
     gpus: list[int]
+    shards_of: list[int]
 
 
 class Admitted(TypedDict):

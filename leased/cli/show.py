@@ -150,7 +150,8 @@ def notes(answer: Status) -> list[Text]:
         lines.append(Text(f"usage is not in Slurm's accounting yet: {waiting}", "yellow"))
     lines += _modes(answer)
     lines += [Text(line, "yellow") for line in kept_out(answer)]
-    words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
+    words = [*show_memory.fences(answer), *show_memory.kinds(answer)]
+    words += [*show_memory.fixed(answer), *show_memory.clean(answer)]
     words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
     words += show_chains.lines(answer) + show_channels.lines(answer) + show_nodes.lines(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]

@@ -29,6 +29,25 @@ def kinds(answer: Status) -> list[str]:
     ]
 
 
+def fences(answer: Status) -> Iterator[str]:
+    """What shards stand for of each GPU, and what its jobs may have for theirs."""
+    for device in answer["devices"]:
+        each = device.get("mem_per_shard_bytes")
+        if each is None:
+            continue
+        found: dict[int, list[str]] = {}
+        for tenant in answer["tenants"]:
+            total = tenant.get("total_bytes", {}).get(device["uuid"])
+            if total is not None:
+                found.setdefault(total, []).append(tenant["job"])
+        parts = [
+            f"{'job' if len(numbers) == 1 else 'jobs'} {jobs(numbers)} may have {size(total)}"
+            for total, numbers in sorted(found.items())
+        ]
+        head = f"a shard of GPU {device['index']} stands for {size(each)} of its memory"
+        yield f"{head}: {', '.join(parts)}" if parts else head
+
+
 def _jobs(numbers: list[str]) -> str:
     return f"job {numbers[0]} has" if len(numbers) == 1 else f"jobs {jobs(numbers)} have"
 

@@ -31,9 +31,11 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """[device]. memory and reserve stay text, since the device's size is only known later."""
+    """[device]. memory, mem_per_shard ("": none) and reserve stay text, since the device's size is
+    only known later."""
 
     memory: str = keys.default("device.memory")
+    mem_per_shard: str = keys.default("device.mem_per_shard")
     reserve: str = keys.default("device.reserve")
     link_gib_s: float = keys.default("device.link_gib_s")
     policy: str = keys.default("device.policy")
@@ -203,6 +205,14 @@ def from_dict(raw: dict[str, Any]) -> Config:
         said = fields["defaults"]
         fields |= {"defaults": said.over(options.PLAIN), "memory_chosen": said.memory is not None}
     device, devices = _devices(raw)
+    if fields.get("defaults", _OPTIONS).oversub and any(
+        one.mem_per_shard for one in (device, *devices.values())
+    ):
+        raise Refused(
+            "defaults.options has oversub:on, and device.mem_per_shard keeps jobs to the memory of "
+            "their shards",
+            "leave one of them out",
+        )
     classes = ClassesConfig(**_fields(_table(raw, "classes"), "classes"))
     strays = StraysConfig(**_fields(_table(raw, "strays"), "strays"))
     metrics = MetricsConfig(**_fields(_table(raw, "metrics"), "metrics"))

@@ -296,6 +296,13 @@ KEYS = (
     ),
     key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
     key(
+        "device.mem_per_shard",
+        kinds.SOME_OR_NONE,
+        "",
+        "How much of the device's memory a job may have for each of its shards; empty: shards say "
+        "nothing of memory (docs/admin.md, Shards that stand for memory).",
+    ),
+    key(
         "device.reserve",
         kinds.RESERVE,
         kinds.AUTO,

@@ -106,6 +106,11 @@ TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or(NEVER))
 TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or("0", "0s"))
 AMOUNT = Kind(str, AN_AMOUNT, values.amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", values.some)
+SOME_OR_NONE = Kind(
+    str,
+    f'{AN_AMOUNT}, more than nothing, or ""',
+    lambda text, at: values.some(text, at) if text else "",
+)
 RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)
 LINK_SPEED = Kind(
     float,

@@ -176,6 +176,7 @@ CHANGED = {
     "classes.unhealthy": '"evict"',
     "classes.requeues": "1",
     "device.memory": '"50%"',
+    "device.mem_per_shard": '"1MiB"',
     "device.reserve": '"3MiB"',
     "device.link_gib_s": "33",
     "device.policy": '"fair"',

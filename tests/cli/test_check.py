@@ -129,6 +129,9 @@ FINE: dict[str, Spoil] = {
         lambda n: n.edit("gres.conf", "dev[0-1]", "dev1"),
         lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
     ),
+    "shards that stand for the memory of their GPU": lambda n: n.write(
+        "gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "25%"\n'
+    ),
     "what slurmctld says goes first": several(
         lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
         lambda n: n.asked.update(grestypes="gpu,shard"),
@@ -414,6 +417,21 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "several nodes, which are refused at submission": (
         lambda n: n.write("gpu-leased.toml", n.toml() + "[peers]\nport = 6830\n"),
         *("several-nodes", "does not say several_nodes=yes: jobs on several nodes are refused"),
+    ),
+    "evictions that Slurm counts": (
+        several(
+            lambda n: n.write("gpu-leased.toml", n.toml() + '[classes]\nunhealthy = "evict"\n'),
+            lambda n: n.edit("slurm.conf", "GresTypes", "MaxPreemptRequeue=2\nGresTypes"),
+        ),
+        *("requeues", "jobs are evicted up to 3 times, and MaxPreemptRequeue=2 of slurm.conf"),
+    ),
+    "shards that leave memory to nobody": (
+        lambda n: n.write("gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "128MiB"\n'),
+        *("mem-per-shard", "4 shards of GPU 0 stand for 128 MiB each, 512 MiB of the 1.0 GiB"),
+    ),
+    "a shard that stands for more than its GPU": (
+        lambda n: n.write("gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "2GiB"\n'),
+        *("mem-per-shard", "a shard of GPU 0 stands for 2.0 GiB, and jobs may use 1.0 GiB"),
     ),
     "unknown Slurm": (
         lambda n: setattr(n, "version", None),

@@ -25,6 +25,7 @@ STARTING = (
     "admin/label_check.py",
     "admin/registration.py",
     "admin/several_nodes.py",
+    "admin/shard_memory.py",
     "slurm/clusters.py",
     "mps/mps.py",
     "mps/together.py",

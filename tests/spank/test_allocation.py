@@ -23,24 +23,29 @@ def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
 
 
 def has(
-    nodes: int, shards: int, gpus: tuple[int, ...], whole: int, component: bool = False
+    nodes: int, shards: int, gpus: dict[int, int], whole: int, component: bool = False
 ) -> Allocation:
+    """gpus: by index, the shards of each."""
     names = NAMES[:nodes]
-    return Allocation(names, names[-1], shards, gpus, whole, component, "5_7", 99, "gpu", "normal")
+    return Allocation(
+        *(names, names[-1], shards, tuple(gpus), whole, component, "5_7", 99, "gpu", "normal"),
+        shards_of=tuple(gpus.values()),
+    )
 
 
 TEXTS = {
-    "": has(1, 0, (), 0),
-    "shard:1(IDX:0)": has(1, 1, (0,), 0),
-    "shard:3(IDX:1)": has(1, 3, (1,), 0),
-    "shard:1(0/4,1/4)": has(1, 1, (1,), 0),
-    "shard:6(4/4,2/4,0/4)": has(1, 6, (0, 1), 0),
-    "shard:h200:6(4/4,2/4)": has(1, 6, (0, 1), 0),
-    "gpu:2(IDX:0-1)": has(1, 0, (), 2),
-    "gpu:h100:3(IDX:0,2-3)": has(1, 0, (), 3),
-    "license(CNT:3),shard:1(IDX:2)": has(1, 1, (2,), 0),
-    "shard:0(0/4)": has(1, 0, (), 0),
-    "nic:1(IDX:0),gpu:1(IDX:1),mps:50(IDX:1)": has(1, 0, (), 1),
+    "": has(1, 0, {}, 0),
+    "shard:1(IDX:0)": has(1, 1, {0: 1}, 0),
+    "shard:3(IDX:1)": has(1, 3, {1: 3}, 0),
+    "shard:1(0/4,1/4)": has(1, 1, {1: 1}, 0),
+    "shard:6(4/4,2/4,0/4)": has(1, 6, {0: 4, 1: 2}, 0),
+    "shard:h200:6(4/4,2/4)": has(1, 6, {0: 4, 1: 2}, 0),
+    "gpu:2(IDX:0-1)": has(1, 0, {}, 2),
+    "gpu:h100:3(IDX:0,2-3)": has(1, 0, {}, 3),
+    "license(CNT:3),shard:1(IDX:2)": has(1, 1, {2: 1}, 0),
+    "shard:a:2(IDX:1),shard:b:1(IDX:0)": has(1, 3, {0: 1, 1: 2}, 0),
+    "shard:0(0/4)": has(1, 0, {}, 0),
+    "nic:1(IDX:0),gpu:1(IDX:1),mps:50(IDX:1)": has(1, 0, {}, 1),
 }
 
 
@@ -50,7 +55,7 @@ def test_gres_texts_of_slurm_are_understood(gres: str) -> None:
 
 
 def test_nodes_and_components() -> None:
-    assert parse(answer("shard:2(IDX:0)", nodes=2, component=1)) == has(2, 2, (0,), 0, True)
+    assert parse(answer("shard:2(IDX:0)", nodes=2, component=1)) == has(2, 2, {0: 2}, 0, True)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_the_program_is_asked(tmp_path: Path) -> None:
     here = 'nodes "gpu$1"', 'node "gpu$1"'
     lines = ("job 5_7", "start 99", *here, "component 0", "apart", *owner, "'gres shard:1(IDX:0)'")
     path = program(tmp_path, *(f"echo {line}" for line in lines))
-    assert ask_slurmctld(path, 7, unsaid) == has(1, 1, (0,), 0)
+    assert ask_slurmctld(path, 7, unsaid) == has(1, 1, {0: 1}, 0)
 
 
 def unsaid(text: str) -> None:

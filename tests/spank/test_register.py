@@ -25,7 +25,9 @@ JOIN = {"op": "join", **STEP}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
 HERE = ("gpu7",), "gpu7"
-SHARES = Allocation(*HERE, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q")
+SHARES = Allocation(
+    *HERE, shards=2, gpus=(0, 2), whole=0, job="5_3", start=99, qos="q", shards_of=(1, 1)
+)
 WHOLE = Allocation(*HERE, shards=0, gpus=(), whole=2)
 NOTHING = Allocation(*HERE, shards=0, gpus=(), whole=0)
 GRANTED = "ok\npreload=/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
@@ -99,6 +101,7 @@ def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
         "node_names": [],
         "shards": 2,
         "gpus": [0, 2],
+        "shards_of": [1, 1],
     }
     assert asked == [{"op": "register", **STEP, **found}]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from leased.base.errors import Refused
+from leased.cli.checks import shard_memory
 from leased.cli.checks.finding import FAULT, OK, Finding, Site
 from leased.slurm import slurm_gpus, slurmconf
 from leased.slurm.node_gres import SlurmGpu
@@ -23,6 +24,7 @@ def findings(site: Site, slurms: Sequence[SlurmGpu]) -> Iterator[Finding]:
         yield Finding(NAME, FAULT, f"{fault}; jobs are refused", fault.hint)
         return
     yield _order(site, slurms, index, constrained)
+    yield from shard_memory.findings(site, slurms, index)
 
 
 def _order(
