@@ -27,8 +27,8 @@ REST_S = 0.001  # timers are no finer
 EVENT_COST_S = 15e-6  # what the loop spends on one event besides, which no clock of ours sees
 MEETING_COST_S = 0.0005  # what an introduction counts for besides
 HELLO_COST_S = 0.001  # what a new client counts for besides: the service manager keeps it too
-MESSAGES_BURST = 4096  # of one client at once
-MESSAGES_PER_S = 4096.0  # after that
+MESSAGES_BURST = 4096  # of one client before its rate is looked at
+MESSAGES_PER_S = 4096.0  # of one client
 LINES_BURST = 20.0  # lines of the journal about one user's processes
 LINES_PER_S = 1.0
 USERS = 4096  # whose budgets are kept; full ones are forgotten beyond
@@ -63,8 +63,7 @@ def credible(size: int, ns: int) -> bool:
 
 @dataclass
 class Budget:
-    """A token bucket (RFC 2697 calls its size the burst) of one user or client: at most `most` at
-    once, refilled by `per_s` a second. Times in seconds of one clock."""
+    """A token bucket of one user: at most `most` at once, refilled by `per_s` a second."""
 
     most: float
     per_s: float

@@ -16,7 +16,6 @@ from leased.base.requests import answered
 from leased.classes.pulse import Work
 from leased.connections import limits
 from leased.connections.connection import Connection
-from leased.connections.limits import Budget
 from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
 from leased.leasing.tenant import Busy, Tenant
@@ -94,7 +93,7 @@ class ClientConnection(Connection):
         self.name = b""  # by which processes of its chain ask for it
         self.keeper = self.moves = self.stopped = False
         self.arriving = ""
-        self.rate = Budget(limits.MESSAGES_BURST, limits.MESSAGES_PER_S, loop.time())
+        self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
         self.pid = self.peer.pid
@@ -108,8 +107,8 @@ class ClientConnection(Connection):
         return super().send_file(header.in_version(message, self.version), descriptor)
 
     def received(self, data: bytes) -> None:
-        self.rate.credit -= 1
-        if self.rate.credit_at(self.loop.time()) < 0:
+        self.may_send -= 1
+        if self.may_send < 0 and self._sends_too_much():
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
             return
         if self.tenant is None and data[:1] == b"{" and not self.restored:
@@ -129,15 +128,17 @@ class ClientConnection(Connection):
             self._hello(message)
         elif self.stale or message is None:
             pass  # the message is meant for a former daemon, or for one of a later release
-        else:
-            self._heard(message)
-
-    def _heard(self, message: client_messages.Message) -> None:
-        """Handle a message that a process sends after its HELLO."""
-        if self.tenant is None or not self.leases.tenants.has(self.tenant):
+        elif self.tenant is None or not self.leases.tenants.has(self.tenant):
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         else:
             message_handlers.handle(self.leases, self, self.tenant, message)
+
+    def _sends_too_much(self) -> bool:
+        """It has used up what it might send. What it may send now is reckoned only then."""
+        now = self.loop.time()
+        earned = int((now - self.counted_at) * limits.MESSAGES_PER_S)
+        self.may_send, self.counted_at = min(limits.MESSAGES_BURST, earned) - 1, now
+        return self.may_send < 0
 
     def _answer(self, data: bytes) -> None:
         """Answer a user's question in JSON (questions.py); then this connection is of no client."""
