@@ -32,15 +32,22 @@ class ArbiterLoop:
         self.on_parked: Callable[[int], None] = lambda _: None
 
     def run(self, *events: Event) -> None:
-        """Handle events, and the further events that carrying out their actions gives."""
+        """Handle events, and the further events that carrying out their actions gives. The recorder
+        gets the actions, or the arbiter's fault."""
         self.events.extend(events)
         if self.busy:
             return  # the outer call handles them
         self.busy = True
         try:
             while self.events:
-                event = self.events.popleft()
-                for action in self._handle(event, self.clock()):
+                event, now = self.events.popleft(), self.clock()
+                try:
+                    actions = self.arbiter.handle(event, now)
+                except Exception as fault:
+                    self.recorder.take(now, event, (), type(fault).__name__)
+                    raise
+                self.recorder.take(now, event, actions)
+                for action in actions:
                     self.perform(action)
                 if isinstance(event, (Parked, Unparked)):
                     self.on_parked(event.tenant)
@@ -48,13 +55,3 @@ class ArbiterLoop:
             self.busy = False
         self.on_settled()
         self.on_deadline()
-
-    def _handle(self, event: Event, now: int) -> list[Action]:
-        """Give the arbiter one event. The recorder gets the actions, or the fault."""
-        try:
-            actions = self.arbiter.handle(event, now)
-        except Exception as fault:
-            self.recorder.take(now, event, (), type(fault).__name__)
-            raise
-        self.recorder.take(now, event, actions)
-        return actions

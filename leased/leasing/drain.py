@@ -57,7 +57,8 @@ class Drain(Generic[Rank]):
 
     def tell_released(self, rank: Rank, now: int) -> None:
         """The work of the process has finished, and it has released."""
-        self._leaves(rank)
+        if self._stuck or self._expected:
+            self._leaves(rank)
         self._released[rank] = now
 
     def tell_gone(self, rank: Rank) -> None:
@@ -67,10 +68,9 @@ class Drain(Generic[Rank]):
         self._released.pop(rank, None)
 
     def _leaves(self, rank: Rank) -> None:
-        if not self.is_plain:
-            self._expected.discard(rank)
-            self._helped.discard(rank)
-            self._stuck.pop(rank, None)
+        self._expected.discard(rank)
+        self._helped.discard(rank)
+        self._stuck.pop(rank, None)
 
     def has_released(self, rank: Rank) -> bool:
         """Whether the process has released since the revoke."""

@@ -14,8 +14,10 @@ from leased.wire.device_bytes import DeviceBytes
 
 @dataclass
 class Seen:
-    """A process as it was last seen. waits_since: ns; None: it does not wait at its gate."""
+    """A process of a step as it was last seen. waits_since: ns; None: it does not wait at its
+    gate."""
 
+    step: StepClock
     holds: bool = False
     waits_since: int | None = None
     memory: Mapping[str, DeviceBytes] = field(default_factory=dict)
@@ -65,13 +67,15 @@ class StepClock:
             has.time.advance_wanted(now, has.wanted)
             has.time.advance_there(now, has.resident, idle=False)
 
-    def see(self, client: Client, now: int) -> bool:
+    def came(self, client: Client, now: int) -> Seen:
+        """A process of it has connected."""
+        self.advance(now)
+        seen = self.clients[client] = Seen(self)
+        return seen
+
+    def see(self, client: Client, seen: Seen, now: int) -> bool:
         """Note what the process waits for, holds and has now. Returns whether the step has begun or
         ended to hold the lease with that."""
-        seen = self.clients.get(client)
-        if seen is None:
-            self.advance(now)
-            seen = self.clients[client] = Seen()
         holds, waited = client.held != 0, seen.waits_since is not None
         if (client.wants and not holds) != waited:
             self._count_waiting(-1 if waited else 1, now)

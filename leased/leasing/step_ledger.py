@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from leased.leasing import step_division
-from leased.leasing.step_clock import StepClock
+from leased.leasing.step_clock import Seen, StepClock
 from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
 from leased.leasing.tenant import Client
 from leased.usage.gauge import Gauge, WorkPart, divided, weights_beside
@@ -40,7 +40,7 @@ class JobSteps:
     swaps: bool
     clock: LeaseClock
     steps: dict[str, StepClock] = field(default_factory=dict)
-    of: dict[Client, StepClock] = field(default_factory=dict)
+    of: dict[Client, Seen] = field(default_factory=dict)
     gauge: Gauge = field(default_factory=Gauge)
     work: dict[str, dict[int, int]] = field(default_factory=dict)
     last: dict[str, dict[str, dict[int, int]]] = field(default_factory=dict)
@@ -51,23 +51,18 @@ class JobSteps:
 
     def came(self, client: Client, name: str, now: int, today: float) -> None:
         if client not in self.of:
-            self.of[client] = self._step(name, now, today)
-        self.see(client, now)
-
-    def see(self, client: Client, now: int) -> None:
-        step = self.of.get(client)
-        if step is not None and step.see(client, now):
-            self._note_holder(step, now)
+            self.of[client] = self._step(name, now, today).came(client, now)
 
     def gone(self, client: Client, now: int, today: float) -> None:
-        step = self.of.pop(client, None)
-        if step is None:
+        seen = self.of.pop(client, None)
+        if seen is None:
             return
+        step = seen.step
         held = step.holding
         step.gone(client, now)
         step.until = max(step.until, today)
         if held and not step.holding:
-            self._note_holder(step, now)
+            self.note_holder(step, now)
 
     def _step(self, name: str, now: int, today: float) -> StepClock:
         """The step of that name, or OTHERS if the job has too many steps to tell them apart."""
@@ -77,7 +72,7 @@ class JobSteps:
             self.steps[name] = StepClock(len(self.steps), now, today, today)
         return self.steps[name]
 
-    def _note_holder(self, step: StepClock, now: int) -> None:
+    def note_holder(self, step: StepClock, now: int) -> None:
         """The step has just begun or ended to hold the lease."""
         clock, begins = self.clock, step.holding > 0
         clock.count(now, 1 if begins else -1, 0)
@@ -188,15 +183,18 @@ class StepLedger:
         job = self.jobs.get(job_id)
         if job is not None:
             job.came(client, self.name_of(client.pid), self.clock(), self.today())
+            self.see(job_id, (client,))
 
     def see(self, job_id: int, clients: Iterable[Client]) -> None:
         """These processes of the job may wait for, hold or have something else than before. Those
         that have not come, or are gone, do not count."""
         job = self.jobs.get(job_id)
         if job is not None:
-            now = self.clock()
+            of, now = job.of, self.clock()
             for client in clients:
-                job.see(client, now)
+                seen = of.get(client)
+                if seen is not None and seen.step.see(client, seen, now):
+                    job.note_holder(seen.step, now)
 
     def gone(self, job_id: int, client: Client) -> None:
         """The connection of a process has ended."""
@@ -223,7 +221,9 @@ class StepLedger:
         if job is None or len(job.steps) < 2:
             return
         parts = job.work.setdefault(uuid, {})
-        for pid, number in {client.pid: step.number for client, step in job.of.items()}.items():
+        for pid, number in {
+            client.pid: seen.step.number for client, seen in job.of.items()
+        }.items():
             parts[number] = parts.get(number, 0) + work.get(pid, 0)
 
     def is_due(self, job_id: int) -> bool:
