@@ -11,6 +11,7 @@ from leased.core.rules import Rules
 from leased.core.short_turns import PATIENCE_NS
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, FREE, Lease, Tenant
+from leased.memory.residency import handoff_ns
 from leased.memory.share import Place
 
 IDLE_FLOOR_NS = 2_000_000
@@ -126,7 +127,7 @@ class Contention:
         holder fills a gap and must be gone by `until`."""
         lease = holder.lease
         assert lease is not None
-        cost = self.rules.handoff_ns(waiter) if waiter else 0
+        cost = handoff_ns(self.rules.parts_of(waiter)) if waiter else 0
         patience = cost
         if waiter:
             policy = self.rules.policies.of(holder)

@@ -13,6 +13,7 @@ from leased.core.rules import NEW_CONTROLS, Rules
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, Device, Lease, Tenant
 from leased.core.waiters import Waiters
+from leased.memory.residency import handoff_ns
 
 
 class Leasing:
@@ -40,11 +41,10 @@ class Leasing:
         tenant.hurries, tenant.kept = False, None
         self.waiters.end(tenant, holds=True)
         handed = self._handed(tenant, shared)
+        prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
         if rules.where.full or tenant.id in rules.where.of:
-            moves_ns = 0 if shared else rules.handoff_ns(tenant)
-            prefetch = self._bring_in(tenant, shared)
-        else:
-            prefetch, moves_ns = dict.fromkeys(tenant.gang, 0), 0
+            moves_ns = 0 if shared else handoff_ns(rules.parts_of(tenant))
+            self._bring_in(tenant, shared, prefetch)
         lease = self.hold(tenant, self.epoch)
         lease.handed, lease.moves_ns = handed, moves_ns
         if joined is not None:
@@ -142,22 +142,21 @@ class Leasing:
                     handed.setdefault(since, []).append(device.uuid)
         return handed
 
-    def _bring_in(self, tenant: Tenant, shared: bool) -> dict[str, int]:
-        """Bring in the memory of the tenant that is granted. Returns the bytes that it should
-        restore now, by device."""
-        prefetch, moved = dict.fromkeys(tenant.gang, 0), self.memory.work(tenant)
-        self.effects.moved |= tenant.mask if moved else 0
-        for uuid, (bytes_in, bytes_out) in moved.items():
-            tenant.usage[uuid].move(bytes_in, bytes_out)
-            prefetch[uuid] = bytes_in
+    def _bring_in(self, tenant: Tenant, shared: bool, prefetch: dict[str, int]) -> None:
+        """Bring in the memory of the tenant that is granted. prefetch: of its gang, to which the
+        bytes are added that it should restore now."""
+        moved = self.memory.work(tenant)
         # Beside others whose memory does not fit, a prefetch would only evict theirs.
-        if moved and shared and not all(d.fits for d in tenant.devices):
-            return dict.fromkeys(tenant.gang, 0)
-        return prefetch
+        fits = not shared or all(device.fits for device in tenant.devices)
+        for uuid, (bytes_in, bytes_out) in moved.items():
+            self.effects.moved |= tenant.mask
+            tenant.usage[uuid].move(bytes_in, bytes_out)
+            if fits:
+                prefetch[uuid] = bytes_in
 
     def hold(self, tenant: Tenant, epoch: int) -> Lease:
         rules, now = self.rules, self.rules.now
-        tenant.lease = Lease(epoch, now, now, now)
+        tenant.lease = Lease(epoch, now)
         tenant.granted = epoch
         rules.hold(tenant)
         self.effects.changed |= tenant.mask

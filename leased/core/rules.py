@@ -80,13 +80,6 @@ class Rules:
         """A holder that is revoked from now on must release within so long."""
         self.drain_ns = drain_ns
 
-    @property
-    def queue(self) -> list[int]:
-        """Tenants that wait: who is next, then those who could not run, as they came."""
-        waiting = [tenant for tenant in self.tenants.values() if tenant.waiting]
-        waiting.sort(key=lambda t: (t.place is None, t.place or t.arrival))
-        return [tenant.id for tenant in waiting]
-
     def mask(self, gang: Iterable[str]) -> int:
         """These devices as bits of a number."""
         mask = 0
@@ -119,14 +112,13 @@ class Rules:
                     mask |= gang
         return mask
 
-    def parts_of(self, tenant: Spec) -> Collection[Part]:
+    def parts_of(self, tenant: Tenant) -> Collection[Part]:
         """What the tenant has on the devices of its gang, and something of it where others have
         more than there is room for. On its other devices it has nothing, and nothing moves."""
         where = self.where
         parts = where.of.get(tenant.id, NOWHERE)
-        known = self.tenants.get(tenant.id)
-        if known is not None and known.wider:  # it may have some on devices of its next lease
-            parts = {uuid: part for uuid, part in parts.items() if uuid in known.gang}
+        if tenant.wider:  # it may have some on devices of its next lease
+            parts = {uuid: part for uuid, part in parts.items() if uuid in tenant.gang}
         if not where.full:
             return parts.values()
         others = [u for u in sorted(where.full.intersection(tenant.gang)) if u not in parts]
@@ -193,8 +185,10 @@ class Rules:
         now = self.now
         for device in tenant.devices:
             device.begin(tenant, now)
-        self.locked_mask |= tenant.mask if tenant.heeds else 0
-        self.alone_mask |= tenant.mask if tenant.heeds == ALONE else 0
+        if tenant.heeds:
+            self.locked_mask |= tenant.mask
+            if tenant.heeds == ALONE:
+                self.alone_mask |= tenant.mask
 
     def end(self, tenant: Tenant, given_up_at: int) -> None:
         """The tenant does not hold it any more. Others could have had it since `given_up_at`."""
@@ -268,20 +262,16 @@ class Rules:
 
     def withheld(self, tenant: Tenant) -> bool:
         """It may not have its gang, or could not use it."""
-        suspended = tenant.parked is not None and tenant.parked.suspended
-        away = tenant.frozen or suspended or tenant.departs
-        waits = tenant.barred_until is not None or tenant.id in self.shares.waiting
-        waits = waits or tenant.ordered in orders.OUT_OF_LINE
-        drained = tenant.mask & self.drained_mask != 0
-        has_any = tenant.id in self.where.of
-        return away or waits or drained or (has_any and self.crowded_out(tenant))
-
-    def worth(self, tenant: Tenant) -> int:
-        """A lease for less time would be spent on the handoff."""
-        return max(BACKFILL_NS, HANDOFF_SHARE * self.handoff_ns(tenant))
+        if tenant.frozen or tenant.departs or (tenant.parked and tenant.parked.suspended):
+            return True
+        if tenant.mask & self.drained_mask or tenant.barred_until is not None:
+            return True
+        if tenant.id in self.shares.waiting or tenant.ordered in orders.OUT_OF_LINE:
+            return True
+        return tenant.id in self.where.of and self.crowded_out(tenant)
 
     def is_worth(self, tenant: Tenant, ns: int) -> bool:
-        """A lease for so long is; see worth()."""
+        """A lease for less time would be spent on the handoff."""
         if ns < BACKFILL_NS:
             return False
         return self.costs_less(tenant, ns // HANDOFF_SHARE + 1)
@@ -325,7 +315,8 @@ class Rules:
     # -- what a policy asks ----------------------------------------------------------
 
     def handoff_ns(self, tenant: Spec) -> int:
-        return handoff_ns(self.parts_of(tenant))
+        known = self.tenants.get(tenant.id)
+        return handoff_ns(self.parts_of(known)) if known else 0
 
     def held_ns(self, tenant: Spec) -> int:
         known = self.tenants.get(tenant.id)

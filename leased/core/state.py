@@ -33,7 +33,6 @@ class Kept:
     until: int = FOREVER
 
 
-@dataclass
 class Lease:
     """A granted lease. since: start of its quantum. due: when its next stage begins.
 
@@ -41,10 +40,6 @@ class Lease:
     it has overrun), overrun_at is set (due: it is forfeited).
     """
 
-    epoch: int
-    since: int
-    granted_at: int
-    moved_at: int  # when memory last came back for it
     contended: bool = False
     for_limit: bool = False  # contended for its own limit's sake, as nobody waits
     restoring: bool = False  # its memory is on the way; the quantum has not begun
@@ -66,9 +61,15 @@ class Lease:
     ran_ns: int = 0
     joined: bool = False  # its quantum began with another's, see chains.py
     # Its handoffs, until its holder can begin to work: the devices by the time since when.
-    handed: dict[int, list[str]] = field(default_factory=dict)
+    handed: dict[int, list[str]]
     # What its holder is told once others' memory has left; None: it has been told.
     untold: Grant | None = None
+
+    def __init__(self, epoch: int, now: int):
+        self.epoch = epoch
+        self.since = self.granted_at = now
+        self.moved_at = now  # when memory last came back for it
+        self.handed = {}
 
     @property
     def can_join(self) -> bool:

@@ -197,10 +197,6 @@ class Residency:
         displaced = others + size - capacity
         return missing if missing > 0 else 0, displaced if displaced > 0 else 0
 
-    def handoff_ns(self, tenant: int) -> int:
-        """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
-        return handoff_ns([(self, self.shares.get(tenant, NO_SHARE))])
-
     # -- what tenants and the driver say ----------------------------------------------
 
     def set_bytes(

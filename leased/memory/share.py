@@ -86,9 +86,8 @@ class Share:
     def pass_time_there(self, now: int) -> None:
         """The same of what is on the device. Call this before that alone changes, or whether the
         tenant holds or waits: what it wants seldom changes, and is added up when it does."""
-        there = self.resident if self.reported is None else self.evictable
-        idle = self.place is None and not self.holds
-        self.time.advance_there(now, self.fixed + there, idle)
+        there = self.fixed + (self.resident if self.reported is None else self.evictable)
+        self.time.advance_there(now, there, self.place is None and not self.holds)
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""

@@ -27,6 +27,7 @@ from leased.policy import deficits, elastic_account
 from leased.sim.lease import CLOSING
 from tests.core.client import Client
 from tests.core.items import items
+from tests.core.line import queue, worth
 from tests.core.share_judge import Limits
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Judge:
     def waiters(self) -> None:
         """Each that could run has its turn in time, and at once where nobody is in its way."""
         a = self.a
-        waiting = [a.tenants[n] for n in a.rules.queue]
+        waiting = [a.tenants[n] for n in queue(a)]
         runnable = [t for t in waiting if not a.rules.withheld(t)]
         known = {t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t)}
         for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
@@ -249,8 +250,8 @@ class Judge:
         ]
         if not rivals:
             self.broken(f"{tenant.id} could run, and nobody is before it")
-        worth = self.world.now + self.a.rules.worth(tenant)
-        if all(self.runs_for_long(rival, worth) for rival in rivals):
+        until = self.world.now + worth(self.a, tenant)
+        if all(self.runs_for_long(rival, until) for rival in rivals):
             self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")
 
     def runs_for_long(self, rival: Tenant, until: int) -> bool:

@@ -44,6 +44,7 @@ from leased.core.arbiter import (
 )
 from leased.core.rules import HANDOFF_SHARE
 from leased.core.state import FIRST_CALM_NS
+from tests.core.line import free_until, queue, worth
 
 GB = 1 << 30
 S = 1_000_000_000
@@ -195,7 +196,7 @@ def test_lock_off_does_not_stand_in_line_behind_those_who_wait() -> None:
     a.handle(Requested(1), 0)
     assert not of_grants(a.handle(Requested(2), 0))
     assert of_grants(a.handle(Requested(3), 0))
-    assert a.rules.queue == [2]
+    assert queue(a) == [2]
 
 
 def test_a_lock_that_the_site_takes_away_counts_for_those_who_wait_already() -> None:
@@ -255,11 +256,11 @@ def test_a_hung_holder_is_passed_over_and_owes_what_it_took() -> None:
     assert a.handle(Tick(), due) == [Forfeit(1, 1), Grant(2, 2, False, 10 * S, {"d0": 0})]
     # Another process of it asks, which may be what the hung one waits for.
     assert of(Contend, a.handle(Requested(1), due))
-    assert a.rules.queue == [1]
+    assert queue(a) == [1]
     assert a.tenants[1].debt_ns == 0
     # It lets go at last.
     a.handle(Released(1, 1), due + 3 * S)
-    assert a.rules.queue == [1]
+    assert queue(a) == [1]
     assert a.tenants[1].debt_ns == DRAIN_NS + 3 * S
 
 
@@ -496,7 +497,7 @@ class World:
         for tenant_id, epoch in list(self.running.items()):
             if tenant_id not in self.hung:  # those say nothing
                 self.adopt(tenant_id, epoch)
-        for tenant_id in old.rules.queue:
+        for tenant_id in queue(old):
             self.do(Requested(tenant_id))
 
     def adopt(self, tenant: int, epoch: int) -> None:
@@ -528,7 +529,7 @@ class World:
         a = self.a
         before: set[str] = set()
         cost = 0  # the quantum is as the first one's handoff wants it
-        for tenant_id in a.rules.queue:
+        for tenant_id in queue(a):
             waiter = a.tenants[tenant_id]
             cost = max(cost, a.rules.handoff_ns(waiter))
             for holder in a.rules.in_the_way(waiter):
@@ -541,7 +542,7 @@ class World:
             if a.rules.is_free(waiter):
                 # Work is conserved: only a gang before it that is nearly due keeps it waiting.
                 assert before & set(waiter.gang), "a device idles that somebody could use"
-                assert a.turns.free_until(waiter) - a.now < a.rules.worth(waiter)
+                assert free_until(a, waiter) - a.now < worth(a, waiter)
             before |= set(waiter.gang)
 
     def step(self, kind: str, tenant: int, amount: int) -> None:
@@ -631,7 +632,7 @@ class Greedy:
 
     def do(self, event: Event) -> None:
         if isinstance(event, Requested):
-            self.asked[event.tenant] = self.now, len(self.a.rules.queue)
+            self.asked[event.tenant] = self.now, len(queue(self.a))
         for action in self.a.handle(event, self.now):
             if isinstance(action, Grant):
                 since, before = self.asked.pop(action.tenant)

@@ -23,6 +23,7 @@ from leased.core.arbiter import (
     Tick,
 )
 from leased.core.rules import MOVE_PATIENCE_NS
+from tests.core.line import queue
 
 S = 1_000_000_000
 
@@ -50,7 +51,7 @@ def test_a_holder_that_cannot_act_loses_its_device_to_a_waiter_at_once() -> None
     assert a.handle(Thawed(1), 500 * S) == []
     assert of(Grant, a.handle(Requested(1), 500 * S)) == []
     assert a.handle(Released(1, 1), 500 * S) == []
-    assert a.rules.queue == [1]
+    assert queue(a) == [1]
     usage = a.tenants[1].usage["d0"]
     assert (usage.overruns, a.tenants[1].debt_ns, usage.lease_ns) == (0, 0, S)
 

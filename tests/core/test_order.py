@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from leased import policy
 from leased.core.arbiter import Arbiter, Grant, MemoryChanged, Opened, Released, Requested
+from tests.core.line import queue
 
 S = 1_000_000_000
 
@@ -38,7 +39,7 @@ def test_first_come_is_first_served(order: list[int], had: list[tuple[int, int]]
     for tenant in order:
         now += 1
         a.handle(Requested(tenant), now)
-    assert a.rules.queue == order
+    assert queue(a) == order
     holder = 0
     for tenant in order:
         holder = granted(a, holder, now)
@@ -51,5 +52,5 @@ def test_asking_again_does_not_lose_the_place() -> None:
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
     a.handle(Requested(1), 5)
-    assert a.rules.queue == [1, 2]
+    assert queue(a) == [1, 2]
     assert granted(a, 0, 6) == 1

@@ -28,6 +28,7 @@ from leased.core.short_turns import AGAIN_NS, KEEP_NS, PATIENCE_NS, TURNS, Short
 from leased.core.state import Tenant
 from tests.core.adversary import counterexample, run
 from tests.core.judge import Broken
+from tests.core.line import queue
 from tests.core.scenario import SIGNAL, Job, Poke, Scenario
 from tests.core.signalling import signalling_scenario
 from tests.core.world import World
@@ -129,7 +130,7 @@ def test_a_place_is_not_kept_for_ever() -> None:
     node.does(Released(2, lease.epoch), 11 * S)
     node.until(11 * S + KEEP_NS)
     node.does(Requested(2))
-    assert node.a.rules.queue[-1] == 2
+    assert queue(node.a)[-1] == 2
 
 
 def test_a_gang_has_all_its_devices_for_its_short_turn() -> None:

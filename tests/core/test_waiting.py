@@ -24,6 +24,7 @@ from leased.core.arbiter import (
     Revoke,
     Tick,
 )
+from tests.core.line import queue
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -102,7 +103,7 @@ def test_a_waiter_that_could_not_run_is_last_when_it_can() -> None:
     a.handle(Requested(2), 1)
     a.handle(Requested(3), 2)
     a.handle(MemoryChanged(1, "d0", 0, 0), 3)
-    assert a.rules.queue == [3, 2]
+    assert queue(a) == [3, 2]
     assert of(Grant, a.handle(Released(1, 1), 4)) == [3]
 
 
@@ -259,7 +260,7 @@ def kept_out() -> Arbiter:
     for tenant, gang in ((FREE, both), (HOLDER, ("d0",)), (GANG, both), (SINGLE, ("d1",))):
         a.handle(Opened(tenant, gang, "off" if tenant == FREE else "on", 10 * MS), 0)
         a.handle(Requested(tenant), 0)
-    assert a.rules.queue == [GANG, SINGLE]
+    assert queue(a) == [GANG, SINGLE]
     return a
 
 

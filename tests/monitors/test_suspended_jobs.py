@@ -20,6 +20,7 @@ from leased.monitors.suspended_jobs import SuspendedJobs
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import Start
+from tests.core.line import queue
 from tests.emugpu.server import EmulatedGpu
 from tests.fuzz.fakes import FakeLoop
 from tests.slurm.leased import Leased
@@ -111,7 +112,7 @@ def test_a_stopped_holder_is_passed_over_within_a_second(node: Node) -> None:
     node.still = set()
     node.release(1, 1, holder, wants=True)
     node.beats(1)
-    assert node.leases.loop.arbiter.rules.queue == [1]
+    assert queue(node.leases.loop.arbiter) == [1]
     node.release(2, 2, waiter)
     assert node.holders() == [1]
     assert holder.told[-1] == lib.GL_GRANT
@@ -148,7 +149,7 @@ def test_a_job_that_can_act_is_waited_for(node: Node) -> None:
     node.release(1, 1, second, wants=True)
     node.beats(3)
     assert node.holders() == [2]
-    assert node.leases.loop.arbiter.rules.queue == [1], "the one that runs waits for its next turn"
+    assert queue(node.leases.loop.arbiter) == [1], "the one that runs waits for its next turn"
     node.beats(1)
     node.release(2, 2)
     assert node.holders() == [1]
@@ -165,7 +166,7 @@ def test_a_waiter_that_is_stopped_gets_no_turn_before_it_goes_on(node: Node) -> 
     assert node.holders() == [3]
     node.still = set()
     node.beats(1)
-    assert node.leases.loop.arbiter.rules.queue == [2]
+    assert queue(node.leases.loop.arbiter) == [2]
     node.release(3, 2)
     assert node.holders() == [2]
 

@@ -22,7 +22,7 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core.arbiter import Usage
-from leased.memory.residency import Residency
+from leased.memory.residency import Residency, handoff_ns
 from leased.memory.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting, usage_record
@@ -142,14 +142,14 @@ def test_no_bytes_are_more_than_refused(data: bytes) -> None:
 def test_residency_moves_only_what_must_move() -> None:
     device = Residency(100 * GIB, paging=Speed(10 * GIB))
     device.set_bytes(1, 90 * GIB, holds=False)
-    assert device.handoff_ns(1) == 0, "never touched: nothing to bring"
+    assert handoff_ns([device.part_of(1)]) == 0, "never touched: nothing to bring"
     device.touch(1)
     device.set_bytes(2, 30 * GIB, holds=False)
     assert not device.fits()
     assert device.touch(2) == (0, 20 * GIB)
     assert device.shares[1].resident == 70 * GIB
     assert device.touch(1) == (20 * GIB, 20 * GIB)
-    assert device.handoff_ns(2) == 2_000_000_000
+    assert handoff_ns([device.part_of(2)]) == 2_000_000_000
 
 
 def test_a_slow_restore_says_little_of_the_link() -> None:
@@ -181,9 +181,9 @@ def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
     device = Residency(10 * GIB, link=Speed(50 * GIB), paging=Speed(5 * GIB))
     device.set_bytes(1, 10 * GIB, holds=True)
     device.set_bytes(2, 10 * GIB, holds=False, reported=0)
-    assert device.handoff_ns(2) == 200_000_000
+    assert handoff_ns([device.part_of(2)]) == 200_000_000
     device.touch(2)
-    assert device.handoff_ns(1) == 2_000_000_000
+    assert handoff_ns([device.part_of(1)]) == 2_000_000_000
     device.learn_speed(2, GIB, 10**9)
     assert (device.link.seen, device.paging.seen) == (1, 0)
 

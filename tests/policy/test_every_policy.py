@@ -26,6 +26,7 @@ from leased.policy.fcfs import FirstComeFirstServed
 from tests.core.adversary import counterexample, run
 from tests.core.items import items
 from tests.core.judge import BOUNDS
+from tests.core.line import queue
 from tests.support.long import long
 
 S = 1_000_000_000
@@ -95,7 +96,7 @@ def test_a_policy_of_one_class_says_who_is_next() -> None:
     for tenant in range(4):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
-    assert a.rules.queue == [3, 2, 1]
+    assert queue(a) == [3, 2, 1]
     assert granted(a, Released(0, 1), S) == [3]
 
 
@@ -164,9 +165,9 @@ def test_another_policy_orders_those_who_wait_already() -> None:
     for tenant in range(4):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
-    assert a.rules.queue == [1, 2, 3]
+    assert queue(a) == [1, 2, 3]
     a.handle(PolicySet("d0", MADE_UP), S)
-    assert a.rules.queue == [3, 2, 1]
+    assert queue(a) == [3, 2, 1]
     assert granted(a, Released(0, 1), 2 * S) == [3]
     a.handle(PolicySet("d0", "fcfs"), 3 * S)
     assert granted(a, Released(3, 2), 4 * S) == [1]
@@ -183,7 +184,7 @@ def test_a_gang_has_its_first_devices_policy_and_mixed_places_are_not_compared()
         a.handle(Opened(tenant, gang, "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
     assert a.rules.policies.of(a.tenants[3]).name == "fcfs"
-    assert a.rules.queue == [1, 2, 3, 4, 5]
+    assert queue(a) == [1, 2, 3, 4, 5]
     assert granted(a, Released(0, 1), S) == [1, 2]
     assert granted(a, Released(2, 3), 2 * S) == [4], "until 3 can have both"
 
@@ -194,10 +195,10 @@ def test_places_are_the_policys_again_when_no_gang_connects_others_with_them() -
     for tenant in range(4):
         a.handle(Opened(tenant, ("d1",), "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
-    assert a.rules.queue == [3, 2, 1]
+    assert queue(a) == [3, 2, 1]
     a.handle(Opened(4, ("d0", "d1"), "on", 10 * S), 5)
-    assert a.rules.queue == [1, 2, 3], "also while it asks for nothing"
+    assert queue(a) == [1, 2, 3], "also while it asks for nothing"
     a.handle(Closed(4), 6)
-    assert a.rules.queue == [3, 2, 1]
+    assert queue(a) == [3, 2, 1]
     a.handle(PolicySet("d1", "fcfs"), 7)
-    assert a.rules.queue == [1, 2, 3]
+    assert queue(a) == [1, 2, 3]
