@@ -21,10 +21,9 @@ from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_job, shown
 from leased.config.config import Config
 from leased.leasing import sharing_mode, waiting_reason
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView, HeldLease
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.leasing.tenant_view import HeldLease
 from leased.processes.identity import Peer
 from leased.slurm import step_record
 from leased.store.records import TenantRecord
@@ -158,7 +157,7 @@ class Questions:
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),
             "since_s": self._passed(state.since),
-            "lock": state.lock,
+            "lock": self.leases.view.lock(tenant.job_id),
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "job_class": tenant.given.job_class,

@@ -13,11 +13,11 @@ def of_tenant(leases: Leases, tenant: Tenant) -> Share | None:
     if not given.has_share:
         return None
     state = leases.view.tenant(tenant.job_id)
-    until, turn_ns = state.barred_until, state.turn_ns
+    until, turn_ns = state.barred_until, leases.view.turn_ns(tenant.job_id)
     return {
         "request": given.request,
         "limit": given.limit,
         "limited_s": None if until is None else round(max(0, until - leases.clock()) / 1e9, 3),
-        "lacking": state.lacks_share,
+        "lacking": leases.view.why_lacking(tenant.job_id),
         "turn_s": round(turn_ns / 1e9, 3) if turn_ns > given.quantum_ns else None,
     }

@@ -190,7 +190,7 @@ class Status:
             "job": tenant.job,
             "uid": tenant.uid,
             "opened": self.store.opened(job),
-            "lock": state.lock,
+            "lock": self.leases.view.lock(job),
             "memory": tenant.memory_kind,
             "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leased.core.deadlines import Deadlines
 from leased.core.policies import Policies
 from leased.core.policy import Had, Policy, PolicyState, Spec
-from leased.core.state import FREE, SHARE, Device, Tenant
+from leased.core.state import FREE, Device, Tenant
 from leased.core.tenant_events import PolicyRestored
 
 PAUSE_NS = 100_000_000  # a shorter one is none
@@ -22,11 +22,6 @@ Shows = tuple[int, int, int]
 def shown(device: Device) -> Shows:
     clock = device.clock
     return clock.leased, clock.even, clock.held
-
-
-def sliced(tenant: Tenant) -> bool:
-    """Time slices of the GPU keep its share now."""
-    return tenant.heeds == SHARE and tenant.has_share
 
 
 @dataclass
@@ -90,7 +85,7 @@ class Charges:
         if account is not None and account.devices == tenant.devices:
             self._charge(tenant, now)
             self.pausing.put(tenant.id, None)
-            account.holds, account.sliced = holds, sliced(tenant)
+            account.holds, account.sliced = holds, tenant.sliced
             return
         if account is not None:
             self._remove(account, now)
@@ -101,7 +96,7 @@ class Charges:
             device.clock.wanting += 1
         before = [shown(device) for device in tenant.devices]
         self.accounts[tenant.id] = Account(
-            *(tenant, tenant.devices, holds, now, before), sliced(tenant)
+            *(tenant, tenant.devices, holds, now, before), tenant.sliced
         )
 
     def charge(self, tenant: Tenant, now: int) -> None:
@@ -125,7 +120,7 @@ class Charges:
     def slice_again(self, now: int) -> None:
         """Time slices of the GPU may keep other shares from now on than before."""
         for account in self.accounts.values():
-            if sliced(account.tenant) != account.sliced:
+            if account.tenant.sliced != account.sliced:
                 self._charge(account.tenant, now)
                 account.sliced = not account.sliced
 

@@ -157,6 +157,44 @@ class Tenant:
     def has_share(self) -> bool:
         return self.request > 0 or self.limit < 1
 
+    @property
+    def sliced(self) -> bool:
+        """Time slices of the GPU keep its share now."""
+        return self.heeds == SHARE and self.has_share
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lease that it holds, else 0."""
+        return self.lease.epoch if self.lease else 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it holds a lease and has been told of it."""
+        return self.lease is not None and self.lease.untold is None
+
+    @property
+    def state(self) -> str:
+        """In one word: holds, parked, waits or idle."""
+        if self.lease:
+            return "holds"
+        if self.parked:
+            return "parked"
+        return "waits" if self.waiting else "idle"
+
+    @property
+    def since(self) -> int | None:
+        """When its quantum, its parking or its wait began; None: it is idle."""
+        if self.lease:
+            return self.lease.since
+        if self.parked:
+            return self.parked.since
+        return self.asked_at if self.waiting else None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it has memory on one of its devices that can be moved."""
+        return any(device.residency.evictable(self.id) for device in self.devices)
+
     def wait_ends(self, now: int) -> None:
         """The tenant no longer waits."""
         self.waited_ns += now - self.waits_since

@@ -169,5 +169,5 @@ class Grants:
     def _in_flight(self, job_id: int) -> int:
         """How much work, in ns, the holder may have in flight while another job waits: a part of a
         turn, where turns are short."""
-        turn = self.loop.view.tenant(job_id).asked_ns
+        turn = self.loop.view.asked_ns(job_id)
         return min(self.in_flight_ns, turn // TURN_PART)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leased.base.words import jobs, size
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
 

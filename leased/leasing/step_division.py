@@ -21,9 +21,6 @@ CHAINS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     GRANTS: (("handoffs",),),
     OVERRUNS: (("overruns",),),
 }
-# The other figures: those that step_clock.py counts for each step, and those of the job alone.
-OF_EACH_STEP = ("time_ns", "wait_ns", "peak_bytes", "peak_resident_bytes")
-OF_THE_JOB = ("strays",)
 DIVIDED = tuple(name for chains in CHAINS.values() for chain in chains for name in chain)
 
 

@@ -114,7 +114,7 @@ def _unhosted(leases: Leases, others: Sequence[int], uuid: str) -> int:
 
 
 def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
-    why = leases.view.tenant(tenant.job_id).lacks_share
+    why = leases.view.why_lacking(tenant.job_id)
     if why is None:
         return None
     return Reason(lib.GL_WAITS_SHARE, f"{why}; this job goes on when enough of them have ended")

@@ -82,4 +82,4 @@ class IdleJobs:
 
     def _sign(self, tenant: Tenant) -> Sign:
         calls = [client.calls and client.calls[0] for client in tenant.clients]
-        return self.leases.view.tenant(tenant.job_id).last_epoch, *calls
+        return self.leases.view.tenant(tenant.job_id).granted, *calls

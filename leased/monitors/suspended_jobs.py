@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 from leased.connections.limits import Lines
 from leased.core import arbiter
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.looks import Payers, Rounds, each

@@ -71,7 +71,7 @@ class Checkpoint:
             if state is None:
                 continue
             rests = state.state not in ("holds", "waits")
-            sign = (state.last_epoch, state.last_asked) if rests else None
+            sign = (state.granted, state.asked_at) if rests else None
             before = self.saved.get(job)
             if rests and before and before[0] == sign and now - before[1] < QUIET_NS:
                 continue

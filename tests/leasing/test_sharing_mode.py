@@ -16,7 +16,7 @@ from leased.core.arbiter import (
     Requested,
 )
 from leased.leasing import sharing_mode
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView
 
 S = 1_000_000_000
 

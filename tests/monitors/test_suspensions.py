@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 from _gpulease import lib
 
-from leased.leasing.tenant_view import TenantView
+from leased.core import state
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import ASK_FIRST_NS, LOOK_AT_ALL, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
@@ -60,7 +60,7 @@ class Slurm(Node):
         while len(self.questions) == asked:
             self.ask()
 
-    def view(self, job: int) -> TenantView:
+    def view(self, job: int) -> state.Tenant:
         return self.leases.view.tenant(job)
 
     def is_suspended(self, job: int) -> bool:
