@@ -171,7 +171,7 @@ class Arbiter:
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
         rules, effects = self.rules, self.effects
-        now = rules.now = rules.clock.now = max(now, rules.now)
+        now = rules.now = rules.where.now = max(now, rules.now)
         effects.actions, effects.granted = [], {}
         if rules.charges.pausing.heap:
             rules.charges.pausing.passed(now)

@@ -13,7 +13,6 @@ from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
 from leased.core.shares import Shares
 from leased.core.state import ALONE, FREE, SHARE, Device, Tenant
-from leased.memory.clock import Clock
 from leased.memory.residency import Part, Residency, Whereabouts, handoff_ns
 from leased.usage.lease_clock import LeaseClock
 
@@ -41,11 +40,10 @@ class Rules:
         drain_ns: int,
         grace_until: int,
     ):
-        self.clock = Clock(now)
         self.now = now
-        self.where = Whereabouts()
+        self.where = Whereabouts(now)
         self.devices = {
-            uuid: Device(uuid, 1 << n, self._residency(uuid, size), LeaseClock(now))
+            uuid: Device(uuid, 1 << n, Residency(size, uuid, self.where), LeaseClock(now))
             for n, (uuid, size) in enumerate(devices.items())
         }
         self.tenants: dict[int, Tenant] = {}
@@ -72,9 +70,6 @@ class Rules:
         self.drain_ns = drain_ns
         self.grace_until = grace_until
         self.grace_most = grace_until + GRACE_MORE_NS
-
-    def _residency(self, uuid: str, size: int) -> Residency:
-        return Residency(size, uuid, self.clock, self.where)
 
     def limit_drains(self, drain_ns: int) -> None:
         """A holder that is revoked from now on must release within so long."""

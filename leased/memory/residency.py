@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from leased.memory.clock import Clock
 from leased.memory.memory_time import MemoryTime
 from leased.memory.share import Place, Share
 from leased.memory.speed import Speed
@@ -33,9 +32,11 @@ PAGING_PART = 64  # the driver can move managed memory page by page in this part
 class Whereabouts:
     """Of all devices of the node. of: by tenant and UUID, what it has on the devices where it has
     memory, or swaps. full: the devices where more memory is resident than there is room for, since
-    holders need it. swapping: those where somebody swaps."""
+    holders need it. swapping: those where somebody swaps. now: the time of the event that the
+    arbiter handles, in ns."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: int = 0) -> None:
+        self.now = now
         self.of: dict[int, dict[str, Part]] = {}
         self.full: set[str] = set()
         self.swapping: set[str] = set()
@@ -72,7 +73,6 @@ class Residency:
 
     room: int
     uuid: str = ""
-    clock: Clock = field(default_factory=Clock)
     where: Whereabouts = field(default_factory=Whereabouts)
     affected: set[int] = field(default_factory=set)
     shrunk: set[int] = field(default_factory=set)
@@ -170,7 +170,7 @@ class Residency:
         """Take the tenant's memory over time into its usage, up to now."""
         share = self.shares.get(tenant)
         if share is not None:
-            share.pass_time(self.clock.now)
+            share.pass_time(self.where.now)
             share.time.add_to(usage)
             share.time.taken()
 
@@ -218,7 +218,7 @@ class Residency:
         share = self._share(tenant)
         if not share.has_any:  # its role was not followed meanwhile
             share.holds, share.place = holds, None if holds else place
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         if reported is not None and not share.swaps:
             self._begin_swapping(tenant, share)
         if fixed != share.fixed:
@@ -313,7 +313,7 @@ class Residency:
 
     def _touch_managed(self, tenant: int, share: Share) -> tuple[int, int]:
         """The same of managed memory, none of which is ever told to leave, or stuck."""
-        now = self.clock.now
+        now = self.where.now
         if now > share.time.there_at:
             share.pass_time_there(now)
         before, size, capacity = share.resident, share.bytes, self.capacity
@@ -341,7 +341,7 @@ class Residency:
 
     def _keep(self, tenant: int, share: Share) -> None:
         """A tenant that swaps keeps what it was told to evict and has not evicted."""
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         share.leaving = share.coming = 0
         if share.stalled:
             share.stalled = False
@@ -377,7 +377,7 @@ class Residency:
         free = max(0, self.capacity - self.resident)
         if displace:
             free += self.idle - share.resident
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         share.coming = bytes_in = min(missing, free)
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
@@ -390,7 +390,7 @@ class Residency:
     def leave(self, tenant: int) -> int:
         """All memory of the tenant leaves the device, though nobody needs it. Returns the bytes."""
         share = self._share(tenant)
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         share.parked, share.stalled, share.coming = True, False, 0
         self._set_stuck(share)
         left = 0
@@ -406,7 +406,7 @@ class Residency:
     def unpark(self, tenant: int) -> None:
         """The tenant is not parked any more."""
         share = self._share(tenant)
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         share.parked = False
         self._set_counted(share)
 
@@ -478,7 +478,7 @@ class Residency:
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)
         if share is None:
-            time = MemoryTime.since(self.clock.now)
+            time = MemoryTime.since(self.where.now)
             share = self.shares[tenant] = Share(time=time)
         return share
 
@@ -486,7 +486,7 @@ class Residency:
         before = share.resident
         if size == before:
             return
-        now = self.clock.now
+        now = self.where.now
         if now > share.time.there_at:
             share.pass_time_there(now)
         share.resident = size
@@ -511,7 +511,7 @@ class Residency:
         self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
-        now, resident = self.clock.now, share.resident
+        now, resident = self.where.now, share.resident
         if now > share.time.there_at:
             share.pass_time_there(now)
         if resident:
@@ -544,7 +544,7 @@ class Residency:
         share.counted = counted
 
     def _set_stuck(self, share: Share) -> None:
-        share.pass_time(self.clock.now)
+        share.pass_time(self.where.now)
         stuck = (share.reported or 0) if share.frozen or share.stalled else 0
         if stuck != share.stuck:
             self.stuck += stuck - share.stuck

@@ -30,5 +30,3 @@ def _rows() -> Iterator[MessageType]:
 MESSAGES: dict[int, MessageType] = {row.number: row for row in _rows()}
 # Pointers to the structs: a type is found faster than by its words.
 POINTERS: dict[int, Any] = {n: ffi.typeof(f"struct {row.body} *") for n, row in MESSAGES.items()}
-OF_CLIENTS = tuple(row for row in MESSAGES.values() if row.of_client)
-OF_THE_DAEMON = tuple(row for row in MESSAGES.values() if not row.of_client)

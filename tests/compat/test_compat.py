@@ -15,9 +15,9 @@ from leased.record import lines
 from leased.record.lines import Entry, Header
 from leased.store.store import Store
 from leased.wire import client_messages, header
-from leased.wire.table import OF_CLIENTS
 from tests.compat import written
 from tests.compat.written import DATA, SUMS, digest
+from tests.support.message_types import OF_CLIENTS
 from tests.wire.vectors import golden
 
 RELEASES = sorted(folder.name for folder in DATA.iterdir())

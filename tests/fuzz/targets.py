@@ -21,10 +21,10 @@ from leased.node.admin_connection import AdminConnection
 from leased.store.store import Store
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
-from leased.wire.table import OF_CLIENTS
 from tests.fuzz.fakes import FakeSocket
 from tests.fuzz.node import GB, JOBS, STRANGER, UIDS, UUIDS, Broken, Node, Peers
 from tests.fuzz.reader import Reader
+from tests.support.message_types import OF_CLIENTS
 
 MESSAGES_MOST = 2000  # of one input
 CHECK_EVERY = 16

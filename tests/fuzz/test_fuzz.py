@@ -10,11 +10,11 @@ import pytest
 from _gpulease import ffi
 
 from leased.wire import header
-from leased.wire.table import OF_CLIENTS
 from tests.fuzz.node import Node, quiet
 from tests.fuzz.proc import proc_target
 from tests.fuzz.reader import Reader
 from tests.fuzz.targets import FRAME, AdminNode, admin_target, fill_any, wire_target
+from tests.support.message_types import OF_CLIENTS
 
 CORPUS = Path(__file__).parent / "data"
 # A part of the generated inputs is a test of its own, so that each has pytest's time for itself.

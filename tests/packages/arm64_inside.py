@@ -46,14 +46,15 @@ def said(*command: str, status: int = 0, **env: str) -> str:
 def messages() -> None:
     """The wire extension lays them out as on every machine."""
     from leased.wire import client_messages, header
-    from leased.wire.table import MESSAGES, OF_CLIENTS
+    from leased.wire.table import MESSAGES
 
     golden = json.loads((CHECKOUT / "tests/wire/data/wire_vectors.json").read_text())
     for row in MESSAGES.values():
         data = bytes.fromhex(golden[row.name.lower()])
         assert header.check_header(data) == row.number
         assert len(data) == row.size
-    read = [client_messages.parse(bytes.fromhex(golden[row.name.lower()])) for row in OF_CLIENTS]
+    of_clients = [golden[row.name.lower()] for row in MESSAGES.values() if row.of_client]
+    read = [client_messages.parse(bytes.fromhex(data)) for data in of_clients]
     say(f"{len(golden)} messages, {len(read)} of clients read")
 
 

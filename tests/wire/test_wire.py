@@ -7,7 +7,8 @@ from _gpulease import ffi, lib
 from leased.node import message_handlers
 from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
-from leased.wire.table import MESSAGES, OF_CLIENTS, OF_THE_DAEMON
+from leased.wire.table import MESSAGES
+from tests.support.message_types import OF_CLIENTS, OF_THE_DAEMON
 from tests.wire.vectors import golden, printed
 
 UUID = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
