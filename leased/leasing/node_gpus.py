@@ -80,9 +80,9 @@ class NodeGpus:
     def measured(self, work: WorkMeasured) -> None:
         """NVML has said how busy a device was since the last poll.
 
-        Where no tenant shares the device, there is no lease to which that would be added.
+        Where nobody has held the device meanwhile, there is no lease to which that would be added.
         """
-        if self.registry.sharing(work.device):
+        if self.loop.view.device(work.device).state.gauge.was_held:
             self.loop.run(work)
 
     def _tell_speeds(self, gpu: Gpu) -> None:

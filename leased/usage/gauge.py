@@ -48,6 +48,11 @@ class Gauge:
     since: dict[int, Reading] = field(default_factory=dict)  # of each holder
     had: dict[int, Held] = field(default_factory=dict)
 
+    @property
+    def was_held(self) -> bool:
+        """Whether anybody has held it since this was last taken."""
+        return bool(self.since or self.had)
+
     def begin(self, tenant: int, reading: Reading) -> None:
         """The tenant holds the device from now on."""
         self.since[tenant] = reading
