@@ -163,10 +163,6 @@ class ArbiterView:
         """Whether nothing is granted yet after a restart."""
         return self._arbiter.grace_until != 0
 
-    def next_deadline(self) -> int | None:
-        """When a Tick is due at the latest, or None."""
-        return self._arbiter.next_deadline()
-
     def tenant(self, job_id: int) -> Tenant:
         return self._arbiter.tenants[job_id]
 

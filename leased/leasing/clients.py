@@ -130,7 +130,8 @@ class Clients:
         client.held = 0
         client.borrows = False
         client.stopped = message.stopped
-        self.stuck.tell_released(tenant, client)
+        if tenant.drain is not None:
+            tenant.drain.tell_released(client, self.loop.clock())
         self._speed_measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
@@ -256,7 +257,8 @@ class Clients:
         held, client.held = client.held, 0
         if held and client.process is not None:
             tenant.cut_off |= {(uuid, client.process) for uuid in tenant.gang}
-        self.stuck.tell_gone(tenant, client)
+        if tenant.drain is not None:
+            tenant.drain.tell_gone(client)
         if client.memory:
             client.memory = {}
             self.reports.process_ended(tenant)

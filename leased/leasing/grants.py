@@ -74,11 +74,6 @@ class Grants:
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         self.registry.steps.granted(tenant.job_id)
-        self._send_grant(tenant, grant)
-        self.slices.granted(tenant)
-        self.registry.steps.see(tenant.job_id, tenant.clients)
-
-    def _send_grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
         wanting = tenant.wanting()
@@ -89,6 +84,8 @@ class Grants:
             client.send(message)
         if not wanting and not tenant.nodes:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
+        self.slices.granted(tenant)
+        self.registry.steps.see(tenant.job_id, tenant.clients)
 
     def _answer(self, tenant: Tenant, action: arbiter.Answer) -> None:
         self.on_answer(tenant, action.answer)

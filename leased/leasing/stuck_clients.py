@@ -49,16 +49,6 @@ class StuckClients:
             drain.tell_stuck(client, self.clock())
             self.let_on(tenant)
 
-    def tell_released(self, tenant: Tenant, client: Client) -> None:
-        """The process has released its lease."""
-        if tenant.drain is not None:
-            tenant.drain.tell_released(client, self.clock())
-
-    def tell_gone(self, tenant: Tenant, client: Client) -> None:
-        """The connection of the process has ended."""
-        if tenant.drain is not None:
-            tenant.drain.tell_gone(client)
-
     def let_on(self, tenant: Tenant) -> None:
         """If a process of the revoked tenant is stuck, let those that have released submit a call.
 

@@ -80,7 +80,7 @@ class Daemon:
         self.recorder.configure(settings.record, settings.record_most)
         self.leases = self._make_leases(found, restarted=bool(records))
         self.timer = DeadlineTimer(
-            self.loop, self.leases.view.next_deadline, lambda: self.leases.run(Tick())
+            self.loop, self.leases.loop.arbiter.next_deadline, lambda: self.leases.run(Tick())
         )
         self.checkpoint = Checkpoint(self.leases, self.store)
         self.jobs = Jobs(self.leases, self.store)

@@ -226,7 +226,7 @@ class Node:
         """Let time pass, with all deadlines of the arbiter on the way."""
         end = self.loop.now + seconds
         for _ in range(1000):
-            due = self.leases.view.next_deadline()
+            due = self.leases.loop.arbiter.next_deadline()
             if due is None or due / 1e9 > end:
                 break
             self.loop.advance(max(0.0, due / 1e9 - self.loop.now) + 1e-9)

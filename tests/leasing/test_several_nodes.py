@@ -122,7 +122,7 @@ class World:
         while True:
             dues = [self.later[0][0]] if self.later else []
             for node, leases in self.leases.items():
-                both = leases.view.next_deadline(), self.several[node].next_deadline()
+                both = leases.loop.arbiter.next_deadline(), self.several[node].next_deadline()
                 dues += [due for due in both if due is not None]
             if not dues or min(dues) > end:
                 break
@@ -134,7 +134,7 @@ class World:
         self.now = end
 
     def pass_time(self, node: str, leases: Leases) -> None:
-        due, of_job = leases.view.next_deadline(), self.several[node].next_deadline()
+        due, of_job = leases.loop.arbiter.next_deadline(), self.several[node].next_deadline()
         if due is not None and due <= self.now:
             leases.run(Tick())
         if of_job is not None and of_job <= self.now:

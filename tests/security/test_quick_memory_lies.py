@@ -55,7 +55,7 @@ class Node:
     def pass_time(self, ns: int = LOOK_NS) -> None:
         """With the arbiter's deadlines on the way, and a look at the end."""
         end = self.now + ns
-        while (due := self.leases.view.next_deadline()) is not None and due <= end:
+        while (due := self.leases.loop.arbiter.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
             self.leases.run(Tick())
         self.now = end
