@@ -134,10 +134,9 @@ class Arbiter:
         self.memory = Memory(self.rules, self.effects)
         self.waiters = Waiters(self.rules, self.effects, self.memory, self._hurry)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
-        parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
-        self.tenant_changes = TenantChanges(*parts)
-        self.device_settings = DeviceSettings(*parts)
-        self.deciding = Deciding(*parts, turns=self.turns)
+        self.tenant_changes = TenantChanges(self.leasing)
+        self.device_settings = DeviceSettings(self.leasing)
+        self.deciding = Deciding(self.leasing, self.turns)
         # In the order in which what is due is passed.
         self.deadlines: tuple[Deadlines[Any], ...] = (
             *(self.memory.calms, self.memory.moves.leavers, self.waiters.short_turns.starts),

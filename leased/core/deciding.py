@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from leased.core import orders
-from leased.core.actions import Answer, Effects
+from leased.core.actions import Answer
 from leased.core.leasing import Leasing
-from leased.core.memory import Memory
-from leased.core.rules import Rules
 from leased.core.state import Tenant
 from leased.core.turns import Turns
-from leased.core.waiters import Waiters
 
 # Somewhat longer than the interposer waits at most between two attempts to connect.
 COME_BACK_NS = 600_000_000  # ns
@@ -18,22 +15,10 @@ COME_BACK_NS = 600_000_000  # ns
 class Deciding:
     """The last part of every event."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        effects: Effects,
-        memory: Memory,
-        waiters: Waiters,
-        leasing: Leasing,
-        *,
-        turns: Turns,
-    ):
-        self.rules = rules
-        self.effects = effects
-        self.memory = memory
-        self.waiters = waiters
-        self.leasing = leasing
-        self.turns = turns
+    def __init__(self, leasing: Leasing, turns: Turns):
+        self.leasing, self.turns = leasing, turns
+        self.rules, self.effects = leasing.rules, leasing.effects
+        self.memory, self.waiters = leasing.memory, leasing.waiters
 
     def prolong_grace(self) -> None:
         """Processes still connect again after the restart, and one that holds a lease may be

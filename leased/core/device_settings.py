@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leased.core.actions import Effects
 from leased.core.device_events import (
     DrainSet,
     LockSet,
@@ -14,10 +13,8 @@ from leased.core.device_events import (
     WorkMeasured,
 )
 from leased.core.leasing import Leasing
-from leased.core.memory import Memory
-from leased.core.rules import NEW_CONTROLS, NEW_GANGS, NEW_SHARES, Rules
+from leased.core.rules import NEW_CONTROLS, NEW_GANGS, NEW_SHARES
 from leased.core.state import Device
-from leased.core.waiters import Waiters
 from leased.memory.speed import Speed
 from leased.usage.gauge import divided, weights_beside
 
@@ -25,19 +22,9 @@ from leased.usage.gauge import divided, weights_beside
 class DeviceSettings:
     """Applies the events of devices."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        effects: Effects,
-        memory: Memory,
-        waiters: Waiters,
-        leasing: Leasing,
-    ):
-        self.rules = rules
-        self.effects = effects
-        self.memory = memory
-        self.waiters = waiters
-        self.stages = leasing.stages
+    def __init__(self, leasing: Leasing):
+        self.rules, self.effects = leasing.rules, leasing.effects
+        self.memory, self.waiters, self.stages = leasing.memory, leasing.waiters, leasing.stages
 
     def apply(self, event: OfDevice) -> None:
         device = self.rules.devices[event.device]

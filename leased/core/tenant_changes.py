@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from leased.core import classes, orders
-from leased.core.actions import Answer, Effects
+from leased.core.actions import Answer
 from leased.core.leasing import Leasing
-from leased.core.memory import Memory
-from leased.core.rules import NEW_CONTROLS, Rules
+from leased.core.rules import NEW_CONTROLS
 from leased.core.state import Parking, Tenant
 from leased.core.tenant_events import (
     Adopted,
@@ -33,27 +32,16 @@ from leased.core.tenant_events import (
     UsageRestored,
     Widened,
 )
-from leased.core.waiters import Waiters
 from leased.usage.usage import Usage
 
 
 class TenantChanges:
     """A method for each event, as OF_TENANT says."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        effects: Effects,
-        memory: Memory,
-        waiters: Waiters,
-        leasing: Leasing,
-    ):
-        self.rules = rules
-        self.effects = effects
-        self.memory = memory
-        self.waiters = waiters
+    def __init__(self, leasing: Leasing):
         self.leasing = leasing
-        self.stages = leasing.stages
+        self.rules, self.effects = leasing.rules, leasing.effects
+        self.memory, self.waiters, self.stages = leasing.memory, leasing.waiters, leasing.stages
 
     def open(self, event: Opened) -> None:
         """ValueError: the tenant is known already, or a device of its gang is not."""
