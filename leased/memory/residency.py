@@ -107,28 +107,25 @@ class Residency:
     # -- of one tenant ---------------------------------------------------------------
 
     def resident_of(self, tenant: int) -> int:
-        share = self.shares.get(tenant)
-        return share.resident if share else 0
+        return self.shares.get(tenant, NO_SHARE).resident
 
     def reported_by(self, tenant: int) -> int:
         """Bytes that the tenant has reported to be on the device."""
-        share = self.shares.get(tenant)
-        return share.reported or 0 if share else 0
+        return self.shares.get(tenant, NO_SHARE).reported or 0
 
     def evictable(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, without fixed memory."""
-        share = self.shares.get(tenant)
-        return share.evictable if share else 0
+        return self.shares.get(tenant, NO_SHARE).evictable
 
     def on_device(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, with fixed memory."""
-        share = self.shares.get(tenant)
-        return share.fixed + share.evictable if share else 0
+        share = self.shares.get(tenant, NO_SHARE)
+        return share.fixed + share.evictable
 
     def leaving(self, tenant: int) -> int:
         """Bytes that the tenant has been told to evict, and can evict now."""
-        share = self.shares.get(tenant)
-        return 0 if share is None or share.holds or share.stuck else share.leaving
+        share = self.shares.get(tenant, NO_SHARE)
+        return 0 if share.holds or share.stuck else share.leaving
 
     def crowded_out(self, tenant: int) -> bool:
         """Memory of others that cannot be moved leaves no room for what the tenant must have there:
@@ -178,15 +175,11 @@ class Residency:
 
     def missing(self, tenant: int) -> int:
         """Bytes that must be restored before all of the tenant's memory is resident."""
-        share = self.shares.get(tenant)
-        return self._moving(share)[0] if share else 0
+        return self._moving(self.shares.get(tenant, NO_SHARE))[0]
 
     def displaced(self, tenant: int) -> int:
         """Bytes that other tenants would lose if all of this one's memory became resident."""
-        share = self.shares.get(tenant)
-        if share is None:
-            return min(self.resident, max(0, self.resident - self.capacity))
-        return self._moving(share)[1]
+        return self._moving(self.shares.get(tenant, NO_SHARE))[1]
 
     def _moving(self, share: Share) -> tuple[int, int]:
         """Both: bytes of its own that are missing, and of others that would be displaced."""
