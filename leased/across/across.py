@@ -245,7 +245,7 @@ class Across:
         for member in list(self.members.values()):
             told = self.ready(member), self._is_to_yield(member)
             again = self._must_repeat(member) and now >= member.resend_at
-            if member.changed or again or told != member.told:
+            if again or (not member.is_about_to() and (member.changed or told != member.told)):
                 member.told, member.changed = told, False
                 member.resend_at = now + 2 * self.bounds.resend_ns
                 done += self._send(member.nodes[0], member.report(told, self.latest))

@@ -56,18 +56,24 @@ class Coordinator:
             self.epoch = report.epoch + 1  # what was written down of it has been lost
             self._stop(now)
             self.over_at = now + self.bounds.hold_ns
-        self._note_wish(node, report.wants, now, latest)
+        self.wanting = self.wanting | {node} if report.wants else self.wanting - {node}
         if not self.is_current(report):
-            return report.state != State.REST or self.stamp != 0 or self.phase != Phase.REST
-        if report.state == State.HOLDING:  # there is more to come, or it has come before this
-            return False
-        self.heard[node] = report
-        answers = self._rests, self._gathers, self._runs, self._stops
-        answers[self.phase](report, now)
+            self._heed_wishes(now, latest)
+            return self._must_hear(report)
+        if report.state != State.HOLDING:  # else there is more to come, or it has come before this
+            self.heard[node] = report
+            answers = self._rests, self._gathers, self._runs, self._stops
+            answers[self.phase](report, now)
+        self._heed_wishes(now, latest)
         return False
 
-    def _note_wish(self, node: str, wants: bool, now: int, latest: int) -> None:
-        self.wanting = self.wanting | {node} if wants else self.wanting - {node}
+    def _must_hear(self, report: Report) -> bool:
+        """Who answers an older order has the last one to come, and hears it again if that is lost;
+        but who has followed none gets it now, and with nothing to do none is sent again."""
+        return report.epoch == 0 or (self.is_idle() and report.state != State.REST)
+
+    def _heed_wishes(self, now: int, latest: int) -> None:
+        """The job gets its place when somebody waits, and loses it when nobody does any more."""
         if self.phase == Phase.REST and bool(self.wanting) != bool(self.stamp):
             self.stamp = latest + 1 if self.wanting else 0
             self._enter(Phase.REST, now)

@@ -23,12 +23,13 @@ class Member:
     vote is of this round. lined: it waits in the line of this node, and turn: it has come. ends:
     its time is over here. changed: the coordinator does not know its state; told: what that has
     heard last of whether it is ready, and yields. coming: the GPUs of a step that has begun, which
-    are not the member's yet; 0: there are none. Times are ns of the node's clock."""
+    are not the member's yet; 0: there are none. asked: the last order has come again. Times are ns
+    of the node's clock."""
 
     __slots__ = (
-        "bounds", "changed", "coming", "ends", "epoch", "gpus", "held_until", "job", "kept",
-        "lined", "nodes", "phase", "promised", "resend_at", "round", "run_until", "since", "stamp",
-        "state", "told", "turn", "vote", "wants",
+        "asked", "bounds", "changed", "coming", "ends", "epoch", "gpus", "held_until", "job",
+        "kept", "lined", "nodes", "phase", "promised", "resend_at", "round", "run_until", "since",
+        "stamp", "state", "told", "turn", "vote", "wants",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], gpus: int, bounds: Bounds):
@@ -39,7 +40,7 @@ class Member:
         self.since = self.run_until = self.held_until = self.resend_at = 0
         self.wants = self.turn = self.lined = self.ends = False
         self.told = False, False
-        self.promised = self.kept = self.changed = False
+        self.promised = self.kept = self.changed = self.asked = False
 
     def restart(self, now: int) -> list[Action]:
         """The daemon before this one had promised the GPUs to the job, and it may run here."""
@@ -85,6 +86,7 @@ class Member:
         if self.is_outdated(order):
             return []
         is_new = (order.epoch, order.round) != (self.epoch, self.round)
+        self.asked = not is_new
         if order.epoch != self.epoch:
             self.since, self.vote = now, 0
         if is_new:
@@ -188,6 +190,11 @@ class Member:
         self.state = State.HELD if self.phase == Phase.HOLD else State.STOPPED
         self.changed = True
         return self.free() if self.phase == Phase.REST else []
+
+    def is_about_to(self) -> bool:
+        """It will have done what it was told to in a moment, and says so then; and before that if
+        it is told so once more."""
+        return self.state in (State.HOLDING, State.STOPPING) and not self.asked
 
     def due(self) -> int | None:
         """When pass_time() has something to do."""
