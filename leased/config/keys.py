@@ -390,6 +390,31 @@ KEYS = (
         at_start=True,
     ),
     key(
+        "peers.tls_certificate",
+        kinds.SLURM_CONF,
+        "",
+        "The certificate of this node (PEM), with which daemons speak TLS; set all three of these "
+        "on all nodes, or none. Empty: they do not, and what they say is proven and not secret.",
+        field="peers_tls_certificate",
+        at_start=True,
+    ),
+    key(
+        "peers.tls_key",
+        kinds.SLURM_CONF,
+        "",
+        "Its key (PEM, without a passphrase), which only root should be able to read.",
+        field="peers_tls_key",
+        at_start=True,
+    ),
+    key(
+        "peers.tls_ca",
+        kinds.SLURM_CONF,
+        "",
+        "The certificates of the authorities that have signed those of the other nodes (PEM).",
+        field="peers_tls_ca",
+        at_start=True,
+    ),
+    key(
         "metrics.listen",
         kinds.LISTEN,
         "",

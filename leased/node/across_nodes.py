@@ -15,6 +15,7 @@ from leased.peers.greeting import Terms
 from leased.peers.link import Address
 from leased.peers.munge import Munge
 from leased.peers.peers import Peers
+from leased.peers.tls import Tls, load
 from leased.slurm import node_address, slurmconf
 from leased.slurm.commands import Slurm
 from leased.store.promises import Promises
@@ -37,7 +38,8 @@ class AcrossNodes:
         self.here = slurmconf.name_of_this_node(config.slurm_conf)
         terms = Terms(2 * config.drain_ns)
         munge = Munge(config.peers_munge)
-        self.peers = Peers(self.here, terms, munge, self._address, self._received)
+        tls = _tls(config)
+        self.peers = Peers(self.here, terms, munge, self._address, self._received, tls=tls)
         self.several = SeveralNodes(
             leases,
             self.here,
@@ -76,6 +78,20 @@ class AcrossNodes:
             return chosen
         conf = slurmconf.find(os.environ, self.config.slurm_conf)
         return await node_address.of(node, self.slurm.env, conf), self.config.peers_port
+
+
+def _tls(config: Config) -> Tls | None:
+    """None: it is not to be used. Refused: what is set for it is not enough, or is none."""
+    files = config.peers_tls_certificate, config.peers_tls_key, config.peers_tls_ca
+    if not any(files):
+        return None
+    remedy = "set peers.tls_certificate, peers.tls_key and peers.tls_ca to PEM files, or none"
+    if not all(files):
+        raise Refused("one of peers.tls_certificate, tls_key and tls_ca is not set", remedy)
+    try:
+        return load(*files)
+    except OSError as fault:
+        raise Refused(f"peers.tls_*: {', '.join(files)}: {fault}", remedy) from None
 
 
 def make(

@@ -12,6 +12,7 @@ from leased.across.messages import Message
 from leased.peers import greeting, messages, sealed
 from leased.peers.greeting import Greeting, Stranger, Terms
 from leased.peers.munge import Munge
+from leased.peers.tls import Tls
 
 log = logging.getLogger("gpu-leased")
 
@@ -35,7 +36,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 class Link:
     """here, there: names of nodes. sent: something is to be said, or was a while ago. fault: why
     nothing can be sent now; "": something can, or nobody has tried yet. address_of: where that
-    node's daemon listens; OSError: it is not known."""
+    node's daemon listens; OSError: it is not known. tls: None: it is not used."""
 
     def __init__(
         self,
@@ -44,7 +45,10 @@ class Link:
         terms: Terms,
         munge: Munge,
         address_of: Callable[[str], Awaitable[Address]],
+        *,
+        tls: Tls | None = None,
     ):
+        self.tls = tls
         self.here, self.there, self.terms, self.munge = here, there, terms, munge
         self.address_of = address_of
         self.fault = ""
@@ -110,7 +114,8 @@ class Link:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Greet the other daemon, and send what has been kept for it."""
         host, port = await self.address_of(self.there)
-        reader, writer = await asyncio.open_connection(host, port)
+        secured = self.tls.calls if self.tls else None
+        reader, writer = await asyncio.open_connection(host, port, ssl=secured)
         try:
             connected = writer.get_extra_info("socket")
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)

@@ -10,13 +10,14 @@ from leased.peers.greeting import Terms
 from leased.peers.link import Address, Link
 from leased.peers.munge import Munge
 from leased.peers.server import Server
+from leased.peers.tls import Tls
 
 LINKS = 4096  # of as many nodes; messages to others are lost
 
 
 class Peers:
     """here: this node's name. address_of: where the daemon of a node listens; OSError: it is not
-    known. received: called with what another daemon says."""
+    known. received: called with what another daemon says. tls: None: it is not used."""
 
     def __init__(
         self,
@@ -25,10 +26,13 @@ class Peers:
         munge: Munge,
         address_of: Callable[[str], Awaitable[Address]],
         received: Callable[[str, Message], None],
+        *,
+        tls: Tls | None = None,
     ):
         self.here, self.terms, self.munge, self.address_of = here, terms, munge, address_of
+        self.tls = tls
         self.links: dict[str, Link] = {}
-        self.server = Server(here, terms, munge, received)
+        self.server = Server(here, terms, munge, received, tls=tls)
 
     async def listen(self, port: int, host: str | None = None) -> None:
         """host: None: on all addresses. OSError: the port is taken."""
@@ -41,7 +45,7 @@ class Peers:
             self._forget_idle()
             if len(self.links) >= LINKS:
                 return
-            link = Link(self.here, node, self.terms, self.munge, self.address_of)
+            link = Link(self.here, node, self.terms, self.munge, self.address_of, tls=self.tls)
             self.links[node] = link
         link.send(message)
 

@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from leased.across.messages import Message
 from leased.peers import greeting, messages, sealed
 from leased.peers.greeting import Greeting, Stranger, Terms
 from leased.peers.link import GREETING_S, of_credential, read_frame, to_credential
 from leased.peers.munge import Munge
+from leased.peers.tls import Tls
 
 log = logging.getLogger("gpu-leased")
 
 GREETINGS = 16  # connections that have not proven yet who they are
 PEERS = 4096  # connections that have
 RATE, BURST = 2000.0, 2000.0  # messages a second of one peer, and at once
-GREETINGS_S, GREETINGS_BURST = 50.0, 64.0  # credentials a second that munged is asked about
+GREETINGS_S, GREETINGS_BURST = 50.0, 64.0  # connections a second, each with a credential to check
 
 
 class Bucket:
@@ -46,12 +48,20 @@ class Bucket:
 
 
 class Server:
-    """here: this node. received: called with the name of a node and what its daemon says."""
+    """here: this node. received: called with the name of a node and what its daemon says. tls: what
+    comes without it is not taken; None: it is not used."""
 
     def __init__(
-        self, here: str, terms: Terms, munge: Munge, received: Callable[[str, Message], None]
+        self,
+        here: str,
+        terms: Terms,
+        munge: Munge,
+        received: Callable[[str, Message], None],
+        *,
+        tls: Tls | None = None,
     ):
         self.here, self.terms, self.munge, self.received = here, terms, munge, received
+        self.tls = tls
         self.server: asyncio.Server | None = None
         self.greeting = 0
         self.greetings = Bucket(GREETINGS_S, GREETINGS_BURST)
@@ -61,7 +71,20 @@ class Server:
 
     async def listen(self, port: int, host: str | None = None) -> None:
         """host: None: on all addresses. OSError: the port is taken."""
-        self.server = await asyncio.start_server(self._begin, host, port, limit=sealed.LONGEST * 16)
+        secured: dict[str, Any] = {}
+        if self.tls is not None:
+            secured = {"ssl": self.tls.called, "ssl_handshake_timeout": GREETING_S}
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(self._accept, host, port, **secured)
+
+    def _accept(self) -> asyncio.StreamReaderProtocol:
+        """A connection has come. ConnectionRefusedError: it is closed before anything is done for
+        it, as there were too many."""
+        loop = asyncio.get_running_loop()
+        if not self.greetings.takes(loop.time()):
+            raise ConnectionRefusedError
+        reader = asyncio.StreamReader(limit=sealed.LONGEST * 16, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, self._begin, loop=loop)
 
     async def close(self) -> None:
         if self.server is not None:
@@ -96,8 +119,7 @@ class Server:
         writer: asyncio.StreamWriter,
         task: asyncio.Task[None],
     ) -> None:
-        now = asyncio.get_running_loop().time()
-        if self.greeting >= GREETINGS or not self.greetings.takes(now):
+        if self.greeting >= GREETINGS:
             return
         self.greeting += 1
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased.across.messages import Message, Order, Phase, Report, State
-from leased.peers import greeting, link, messages, sealed, server
+from leased.peers import greeting, link, messages, sealed, server, tls
 from leased.peers.greeting import Stranger, Terms
 from leased.peers.munge import Munge
 from leased.peers.peers import Peers
+from leased.peers.tls import Tls
 from tests.slurm.processes import wait_until
 from tests.support.nodes import munged
 from tests.support.ports import free_port
@@ -38,7 +40,14 @@ def munge() -> Iterator[Munge]:
 class Node:
     """What it has heard: from whom, and what."""
 
-    def __init__(self, name: str, munge: Munge, ports: dict[str, int], terms: Terms = TERMS):
+    def __init__(
+        self,
+        name: str,
+        munge: Munge,
+        ports: dict[str, int],
+        terms: Terms = TERMS,
+        tls: Tls | None = None,
+    ):
         self.heard: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
         self.name, self.port = name, ports[name]
 
@@ -48,7 +57,7 @@ class Node:
         def received(node: str, message: Message) -> None:
             self.heard.put_nowait((node, message))
 
-        self.peers = Peers(name, terms, munge, address, received)
+        self.peers = Peers(name, terms, munge, address, received, tls=tls)
 
     async def begin(self) -> None:
         await self.peers.listen(self.port, "127.0.0.1")
@@ -58,10 +67,12 @@ class Node:
 
 
 @asynccontextmanager
-async def pair(munge: Munge, terms: Terms = TERMS) -> AsyncIterator[tuple[Node, Node]]:
-    """Both listen. terms: of the second one."""
+async def pair(
+    munge: Munge, terms: Terms = TERMS, secured: tuple[Tls | None, Tls | None] = (None, None)
+) -> AsyncIterator[tuple[Node, Node]]:
+    """Both listen. terms: of the second one. secured: of both."""
     ports = {"a": free_port(), "b": free_port()}
-    nodes = Node("a", munge, ports), Node("b", munge, ports, terms)
+    nodes = Node("a", munge, ports, tls=secured[0]), Node("b", munge, ports, terms, secured[1])
     for node in nodes:
         await node.begin()
     try:
@@ -239,6 +250,73 @@ def test_a_stranger_is_turned_away(
             a.peers.send("b", ORDER)  # others are not affected
             for _ in range(heard + 1):
                 assert await b.next() == ("a", ORDER)
+
+    asyncio.run(run())
+
+
+def test_what_comes_too_fast_is_closed_before_anything_is_done_for_it(munge: Munge) -> None:
+    async def run() -> None:
+        async with pair(munge) as (_, b):
+            b.peers.server.greetings = server.Bucket(1e-9, 3)
+            made = [await asyncio.open_connection("127.0.0.1", b.port) for _ in range(5)]
+            for reader, _ in made[3:]:
+                await ends(reader)
+            assert b.peers.server.greeting == 3
+            for _, writer in made:
+                writer.close()
+
+    asyncio.run(run())
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tls]:
+    """By the authority that has signed it, "site" or "other"; all take those of "site" alone."""
+    place = tmp_path_factory.mktemp("tls")
+    key = "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"
+    for name in ("site", "other"):
+        ca, made = place / name, place / f"{name}-node"
+        new = *key, "-keyout", f"{ca}.key", "-out", f"{ca}.pem"
+        openssl("req", "-x509", *new, "-subj", f"/CN={name}", "-days", "1")
+        openssl("req", *key, "-keyout", f"{made}.key", "-out", f"{made}.csr", "-subj", "/CN=node")
+        by = "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "1"
+        openssl("x509", "-req", "-in", f"{made}.csr", *by, "-out", f"{made}.pem")
+    return {
+        name: tls.load(f"{place}/{name}-node.pem", f"{place}/{name}-node.key", f"{place}/site.pem")
+        for name in ("site", "other")
+    }
+
+
+def test_daemons_speak_by_tls_where_both_are_to(munge: Munge, certificates: dict[str, Tls]) -> None:
+    site = certificates["site"]
+
+    async def run() -> None:
+        async with pair(munge, secured=(site, site)) as (a, b):
+            a.peers.send("b", ORDER)
+            assert await b.next() == ("a", ORDER)
+            writer = a.peers.links["b"].writer
+            assert writer is not None
+            assert writer.get_extra_info("cipher")[1] in {"TLSv1.2", "TLSv1.3"}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("caller", ["other", "none"])
+@pytest.mark.parametrize("calls_site", [True, False])
+def test_who_has_no_certificate_of_the_site_is_not_spoken_with(
+    munge: Munge, certificates: dict[str, Tls], caller: str, calls_site: bool
+) -> None:
+    """Whichever of both calls the other one. The one that calls says so."""
+    both = certificates["site"], certificates.get(caller)
+
+    async def run() -> None:
+        async with pair(munge, secured=both if not calls_site else (both[1], both[0])) as (a, b):
+            a.peers.send("b", ORDER)
+            await until(lambda: a.peers.faults(["b"]) != {})
+            assert b.heard.qsize() == 0
 
     asyncio.run(run())
 
