@@ -101,14 +101,16 @@ def why_none(allocation: Allocation) -> str:
     return "--gpu-share without a shard; add --gres=shard:1"
 
 
-def why_not_apart(allocation: Allocation) -> str:
-    """The refusal of a component of a heterogeneous job. Slurm gives each component a job of its
-    own, and each would have its turns by itself while its ranks wait for those of the others."""
-    return (
-        "components of a heterogeneous job cannot share GPUs on several nodes (another one has "
-        f"shards on {allocation.apart}); submit it as one job (-N2 --gres=shard:1), or ask for "
-        "shards in one component and for whole GPUs (--gres=gpu:1) in the others"
-    )
+def check_components(allocation: Allocation) -> None:
+    """Refusal: the job is a component of a heterogeneous job of which another one has shards on
+    another node. Slurm gives each component a job of its own, and each would have its turns by
+    itself while its ranks wait for those of the others."""
+    if allocation.apart:
+        raise Refusal(
+            "components of a heterogeneous job cannot share GPUs on several nodes (another one has "
+            f"shards on {allocation.apart}); submit it as one job (-N2 --gres=shard:1), or ask for "
+            "shards in one component and for whole GPUs (--gres=gpu:1) in the others"
+        )
 
 
 def admitted(answer: Request) -> Admitted | None:
@@ -186,9 +188,8 @@ def register(
             return joined
         began = time.monotonic()
         has = allocation_for(step, allocation_of)
-        if has.shards and has.apart:
-            raise Refusal(why_not_apart(has))
         if has.shards:
+            check_components(has)
             return admit(path, step, given, has, late_note(time.monotonic() - began))
         # An option counts for all components of a heterogeneous job; not all need share.
         if given and not has.component:
