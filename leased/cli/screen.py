@@ -108,17 +108,22 @@ def ranges(indices: Iterable[int]) -> str:
 # -- GPUs --------------------------------------------------------------------------------
 
 
-def gpus(answer: Status, view: View) -> Table:
-    """A row for each GPU. The bar shows the part of its memory that jobs use; after it come the
-    memory that they want and the room that there is."""
+def gpus(answer: Status, view: View, most: int | None = None) -> Table:
+    """A row for each GPU; of more than `most`, the last row says how many are left out. The bar
+    shows the part of its memory that jobs use; after it come the memory that they want and the room
+    that there is."""
     title = "handoffs" if view.rates else "lock"
     table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", title)
     called = Called(answer["tenants"])
-    for device in answer["devices"]:
+    devices = answer["devices"]
+    shown = devices if most is None or len(devices) <= most else devices[: max(0, most - 1)]
+    for device in shown:
         handoffs = f"{view.of_gpu(device['uuid']).handoffs:.0f}/min"
         row = _gpu(device, view, called)
         last = handoffs if view.rates else device["lock"] or "jobs'"
         table.add_row(*_cells(*row, Text(last)))
+    if len(shown) < len(devices):
+        table.add_row(*_cells(Text(f"+{len(devices) - len(shown)}"), Text("more")))
     return table
 
 

@@ -17,6 +17,9 @@ FIXED = {
 }
 
 
+AMOUNTS = 4  # of memory of one GPU, that are named one by one
+
+
 def kinds(answer: Status) -> list[str]:
     """Which kind of memory jobs have, and why, if that is still known after a restart."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -44,6 +47,8 @@ def fences(answer: Status) -> Iterator[str]:
             f"{'job' if len(numbers) == 1 else 'jobs'} {jobs(numbers)} may have {size(total)}"
             for total, numbers in sorted(found.items())
         ]
+        if len(parts) > AMOUNTS:
+            parts = [f"its jobs may have {size(min(found))} to {size(max(found))}"]
         head = f"a shard of GPU {device['index']} stands for {size(each)} of its memory"
         yield f"{head}: {', '.join(parts)}" if parts else head
 

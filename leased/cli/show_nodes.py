@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leased.api.answers import OnNodes, Status
+from leased.base.words import jobs
 
 
 def lines(answer: Status) -> list[str]:
@@ -16,4 +17,7 @@ def lines(answer: Status) -> list[str]:
 
 
 def _nodes(found: OnNodes) -> str:
-    return ", ".join(f"{node} ({does})" if does else node for node, does in found["nodes"].items())
+    alike: dict[str | None, list[str]] = {}
+    for node, does in found["nodes"].items():
+        alike.setdefault(does, []).append(node)
+    return ", ".join(jobs(names) + (f" ({does})" if does else "") for does, names in alike.items())

@@ -88,12 +88,14 @@ def line(sample: Status | NoAnswer) -> str:
 
 
 def frame(sample: Status | NoAnswer, view: View, height: int, footer: str) -> RenderableType:
-    """A sample in at most so many lines. Jobs for which there is no room are counted."""
+    """A sample in at most so many lines. GPUs and jobs for which there is no room are counted."""
     if isinstance(sample, NoAnswer):
         return Group(Text(sample.sentence(), style="bold red"), Text(footer, style="dim"))
     view.names.learn(tenant["job_id"] for tenant in sample["tenants"])
     gpus, jobs, notes = sample["devices"], sample["tenants"], show.notes(sample)
-    left = height - len(gpus) - 4  # the head, two heads of tables, the footer
+    room = height - 4  # the head, two heads of tables, the footer
+    most = max(1, room - min(len(jobs), 2))
+    left = room - min(len(gpus), most)
     told = notes[: max(0, left - min(len(jobs), FEWEST_JOBS))]
     head = (
         f"gpu-leased {sample['version']}, up {duration(sample['uptime_s'])}: "
@@ -101,7 +103,7 @@ def frame(sample: Status | NoAnswer, view: View, height: int, footer: str) -> Re
     )
     lines: list[RenderableType] = [
         Text(head, style="bold"),
-        screen.gpus(sample, view),
+        screen.gpus(sample, view, most),
         *map(_one_line, told),
     ]
     lines.append(screen.jobs(sample, view, max(1, left - len(told))))

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from leased.api.answers import Status
 from leased.base.errors import NoAnswer
 from leased.base.words import size
-from leased.cli import show, top
+from leased.cli import show, show_memory, top
 from leased.cli.names import Names
 from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue, ranges
@@ -148,6 +148,28 @@ def test_names_are_cut_and_figures_are_not(jobs: int, gpus: int, live: bool) -> 
 
 
 # -- top ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("jobs", "gpus"), [(0, 30), (1, 64), (256, 64)])
+def test_more_gpus_than_lines_leave_room_for_jobs_and_the_footer(jobs: int, gpus: int) -> None:
+    answer = status(jobs, gpus)
+    shown = lines(top.frame(answer, view((0.0, answer)), HEIGHT, TopState().footer))
+    assert len(shown) <= HEIGHT
+    assert shown[-1].startswith("q quit")
+    heads = [at for at, line in enumerate(shown) if line.startswith(("GPU name", "job "))]
+    left_out = gpus - (heads[1] - heads[0] - 2)
+    assert shown[heads[1] - 1] == f"+{left_out} more"
+    assert sum(line.startswith("100 ") for line in shown) == min(jobs, 1)
+
+
+def test_memory_by_shards_is_one_line_however_many_jobs_there_are() -> None:
+    answer = status(256, 1)
+    answer["devices"][0]["mem_per_shard_bytes"] = GIB
+    for n, each in enumerate(answer["tenants"]):
+        each["total_bytes"] = {"GPU-0": (1 + n % 50) * GIB}
+    (line,) = show_memory.fences(answer)
+    head = "a shard of GPU 0 stands for 1.0 GiB of its memory"
+    assert line == f"{head}: its jobs may have 1.0 GiB to 50.0 GiB"
 
 
 @pytest.mark.parametrize(("jobs", "gpus"), [(0, 1), (4, 2), (40, 2), (256, 8)])

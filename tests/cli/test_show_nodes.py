@@ -27,6 +27,15 @@ def test_each_node_is_named_with_what_is_known() -> None:
     assert show_nodes.lines(fake_status.status()) == [], "of older daemons too"
 
 
+def test_many_nodes_are_told_by_what_the_job_does_there() -> None:
+    made = fake_status.status()
+    nodes = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
+    made["tenants"][0]["on_nodes"] = {"nodes": nodes, "why": None}
+    (line,) = show_nodes.lines(made)
+    assert "n0, n2, n4, n6, n8, n10 and 26 more (waits), n1, n3" in line
+    assert len(line) < 200
+
+
 def test_status_and_top_say_it() -> None:
     said = [str(text) for text in show.notes(answer())]
     assert all(line in said for line in show_nodes.lines(answer()))
