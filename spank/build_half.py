@@ -48,7 +48,7 @@ def gpu_share_ask(r, reply, size):
     step = {name: value(getattr(r, name)) for name in STEP_FIELDS}
     program = value(r.allocation_program)
     ask = lambda job_id: ask_slurmctld(program, job_id, say)
-    answer = register(value(r.admin_socket), step, r.known, r.given, ask).encode()
+    answer = register(value(r.admin_socket), step, r.known, r.given, ask, say=say).encode()
     if len(answer) >= size:
         answer = b"refused\\nthe answer of gpu-leased is too long"
     ffi.memmove(reply, answer + b"\\0", len(answer) + 1)

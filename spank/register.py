@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from leased.api.step_fields import JOIN_FIELDS, NODES_MOST, Admitted, Register, Step
+from spank import device_memory
 from spank.allocation import Allocation, NoAnswer
 
 # Longer than a daemon takes that is started again on a busy machine.
@@ -118,11 +119,10 @@ def admitted(answer: Request) -> Admitted | None:
     return cast(Admitted, answer) if answer.get("ok") else None
 
 
-def join(path: str, step: Step) -> str | None:
-    """The reply for a further step of a job that shares. None: the daemon does not know it."""
+def join(path: str, step: Step) -> Admitted | None:
+    """What a further step of a job that shares gets. None: the daemon does not know it."""
     fields = {name: value for name, value in step.items() if name in JOIN_FIELDS}
-    found = admitted(ask_or_refuse(path, {"op": "join", **fields}))
-    return granted(found) if found else None
+    return admitted(ask_or_refuse(path, {"op": "join", **fields}))
 
 
 def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Allocation:
@@ -136,9 +136,8 @@ def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Al
         ) from None
 
 
-def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -> str:
-    """The reply for a job that has shards and that the daemon does not know yet. late: as for
-    granted()."""
+def admit(path: str, step: Step, given: bool, has: Allocation) -> Admitted:
+    """What a job gets that has shards and that the daemon does not know yet."""
     request = Register(
         **step,
         job=has.job,
@@ -160,7 +159,7 @@ def admit(path: str, step: Step, given: bool, has: Allocation, late: str = "") -
         answer = ask_or_refuse(path, {"op": "register", **request})
     found = admitted(answer)
     if found:
-        return granted(found, late)
+        return found
     why = sentence(answer)
     from_env = step["options"] and not given and why.startswith("gpu-share: ")
     raise Refusal(why + (f" (that value is from {ENV_OPTION} in its environment)" * bool(from_env)))
@@ -173,24 +172,40 @@ def late_note(waited_s: float) -> str:
     return f"it begins {waited_s:.0f} s later, since slurmctld did not say before which GPUs it has"
 
 
+def entered(answer: Admitted, say: Callable[[str], None], late: str = "") -> str:
+    """The reply for the C side to a step that shares, whose job the kernel keeps to its memory of
+    the GPUs where it can."""
+    fault = device_memory.cap(answer.get("dmem", {}))
+    if fault:
+        say(fault)
+    return granted(answer, late)
+
+
 def register(
-    path: str, step: Step, known: bool, given: bool, allocation_of: Callable[[int], Allocation]
+    path: str,
+    step: Step,
+    known: bool,
+    given: bool,
+    allocation_of: Callable[[int], Allocation],
+    *,
+    say: Callable[[str], None] = lambda _: None,
 ) -> str:
     """The reply for the C side: "ok" and lines, "none" (it does not share), or a refusal.
 
     path: the daemon's socket. known: a step of the job has registered on this node before.
     given: the options are those of --gpu-share. The daemon is asked nothing for jobs that
-    do not share, and slurmctld nothing for those that are known.
+    do not share, and slurmctld nothing for those that are known. say: writes to slurmstepd's log.
     """
     try:
         joined = join(path, step) if known else None
         if joined is not None:
-            return joined
+            return entered(joined, say)
         began = time.monotonic()
         has = allocation_for(step, allocation_of)
         if has.shards:
             check_components(has)
-            return admit(path, step, given, has, late_note(time.monotonic() - began))
+            late = late_note(time.monotonic() - began)
+            return entered(admit(path, step, given, has), say, late)
         # An option counts for all components of a heterogeneous job; not all need share.
         if given and not has.component:
             raise Refusal(why_none(has))

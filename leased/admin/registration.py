@@ -11,6 +11,7 @@ from types import MappingProxyType
 from leased.admin import (
     host_memory,
     job_class,
+    kernel_cap,
     label_check,
     option_notes,
     several_nodes,
@@ -109,7 +110,10 @@ class Registration:
         """Remember the slurmstepd, and return what the tasks of its step need."""
         env = self._environment(tenant, request)
         self.stepds.register(peer.pid, tenant.job_id)
-        return Admitted(tenant=tenant.job_id, preload=self.config().preload, env=env)
+        admitted = Admitted(tenant=tenant.job_id, preload=self.config().preload, env=env)
+        if self.config().dmem and (caps := kernel_cap.of_tenant(self.leases, tenant)):
+            admitted["dmem"] = caps
+        return admitted
 
     def _environment(self, tenant: Tenant, request: Request) -> dict[str, str]:
         """What the tasks of a step get. Refused: its options are wrong, or not for these GPUs."""

@@ -55,12 +55,14 @@ class Register(Step):
 
 class Admitted(TypedDict):
     """What the tasks of the step need. tenant: the job's number. preload: the interposer. env: to
-    be set in their environment. note: a sentence for the job's user."""
+    be set in their environment. note: a sentence for the job's user. dmem: by PCI address of a
+    GPU, the bytes of it to which the kernel is to keep the job (spank/device_memory.py)."""
 
     tenant: int
     preload: str
     env: dict[str, str]
     note: NotRequired[str]
+    dmem: NotRequired[dict[str, int]]
 
 
 JOIN_FIELDS = tuple(Join.__annotations__)

@@ -138,6 +138,7 @@ class Config:
     peers_tls_certificate: str = keys.default("peers.tls_certificate")
     peers_tls_key: str = keys.default("peers.tls_key")
     peers_tls_ca: str = keys.default("peers.tls_ca")
+    dmem: bool = keys.default("limits.dmem")
     online_slowdown: float = keys.default("limits.online_slowdown")
     classes: ClassesConfig = ClassesConfig()
     device: DeviceConfig = DeviceConfig()

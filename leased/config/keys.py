@@ -253,6 +253,14 @@ KEYS = (
         "Whether users may choose exclusion:LABEL, which keeps everybody else's jobs off a GPU.",
     ),
     key(
+        "limits.dmem",
+        kinds.SWITCH,
+        False,
+        "Whether the kernel too keeps jobs to what they may have of a GPU's memory (mem, "
+        "mem_per_shard), where its cgroups have the controller dmem and the driver uses it "
+        "(docs/admin.md, The kernel's cap).",
+    ),
+    key(
         "limits.online_slowdown",
         kinds.SLOWDOWN,
         0.05,

@@ -45,6 +45,7 @@ class Gpu:
     minor: int = 0  # of its device file: /dev/nvidia0, ...
     policy: str = policy.DEFAULT  # who is next, see leased/policy
     number: int = 0  # NVML's, in the order of PCI addresses
+    pci: str = ""  # its address as the kernel writes it; "": not known
 
 
 @dataclass

@@ -72,6 +72,7 @@ def _indexed(found: list[Described], lost: int, config: Config) -> list[Gpu]:
             lanes=gpu.lanes,
             minor=gpu.minor,
             number=gpu.number,
+            pci=gpu.pci,
         )
         for gpu in found
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from leased.base import text_file
@@ -46,7 +46,7 @@ def _described(entry: dict[str, object]) -> Described:
     lanes = Speed(float(speed["bytes_s"]), int(speed["seen"]))
     if not 0 < lanes.bytes_s < 1e15:
         raise ValueError("no link is that fast")
-    return Described(made.number, made.uuid, made.name, made.minor, made.memory, lanes)
+    return replace(made, lanes=lanes)
 
 
 def save(folder: Path, gpus: list[Described]) -> None:

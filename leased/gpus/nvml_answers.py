@@ -14,6 +14,7 @@ from typing import Any
 from leased.base.requests import shown
 from leased.memory.speed import Speed
 
+PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 MOST_MINOR = 4096
 MOST_MEMORY = 1 << 50
@@ -33,7 +34,8 @@ class Unsound(Exception):
 
 @dataclass(frozen=True)
 class Described:
-    """A device. number: NVML's, in the order of PCI addresses; minor: of its device file."""
+    """A device. number: NVML's, in the order of PCI addresses; minor: of its device file. pci: its
+    PCI address as the kernel writes it; "": not known."""
 
     number: int
     uuid: str
@@ -42,6 +44,7 @@ class Described:
     memory: int  # bytes that processes can have
     lanes: Speed = field(default_factory=Speed)
     mode: str | None = None  # why it cannot be shared now
+    pci: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,14 @@ def described(number: int, said: Any) -> Described:
         _number(said, "memory", 1 << 20, MOST_MEMORY),
         Speed.of_lanes(*lanes) if known else Speed(),
         _mode(said, uuid),
+        _pci(said.get("pci")),
     )
+
+
+def _pci(said: Any) -> str:
+    """00000000:3B:00.0 as the kernel writes it, 0000:3b:00.0."""
+    found = PCI.fullmatch(said.lower()) if isinstance(said, str) else None
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else ""
 
 
 def each_described(answer: Mapping[str, Any]) -> tuple[list[Described], dict[int, str]]:

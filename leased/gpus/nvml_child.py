@@ -118,6 +118,8 @@ def describe(number: int) -> Answer:
     with contextlib.suppress(pynvml.NVMLError):
         found["generation"] = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         found["lanes"] = pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    with contextlib.suppress(pynvml.NVMLError):
+        found["pci"] = pynvml.nvmlDeviceGetPciInfo(handle).busId
     return found | _modes(handle)
 
 

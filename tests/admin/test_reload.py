@@ -167,6 +167,7 @@ CHANGED = {
     "limits.lock_off": "false",
     "limits.oversub": "false",
     "limits.exclusion": "true",
+    "limits.dmem": "true",
     "limits.online_slowdown": "0.1",
     "classes.online": '["partition:a"]',
     "classes.offline": '["qos:b"]',

@@ -99,6 +99,18 @@ def test_status_says_what_a_shard_stands_for(node: Node) -> None:
     assert answer["tenants"][0]["total_bytes"] == {UUIDS[0]: 2 * GIB}
 
 
+def test_the_kernel_is_told_what_a_job_may_have_where_the_site_wants_it(node: Node) -> None:
+    fence(node, "1GiB")
+    request = {"op": "register", "job_id": 7, "options": "", "gpus": [0, 1]} | STEP
+    for gpu in node.leases.gpus:
+        node.leases.gpus.by_uuid[gpu.uuid] = replace(gpu, pci=f"0000:0{gpu.index}:00.0")
+    assert "dmem" not in node.admin.handle(request | {"job_id": 8}, ROOT_PEER)
+    node.config = node.admin.config = replace(node.config, dmem=True)
+    told = node.admin.handle(request | {"shards_of": [2, 9], "shards": 11}, ROOT_PEER)["dmem"]
+    contexts = 8 * 2 * node.leases.gpus.overheads[UUIDS[0]].first
+    assert told == {"0000:00:00.0": 2 * GIB + contexts}, "of the second it has all"
+
+
 def test_a_site_cannot_fence_memory_and_let_every_job_pass_the_fence() -> None:
     with pytest.raises(Refused, match="has oversub:on, and device"):
         config.from_dict(

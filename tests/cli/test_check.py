@@ -157,6 +157,10 @@ def as_in_files(made: Node) -> list[dict[str, Any]]:
 FAULTS: dict[str, tuple[Spoil, str, str]] = {
     # case: what is spoilt, the finding's id, a part of its text
     "configuration": (lambda n: n.write("gpu-leased.toml", "[demon]\n"), "config", "[demon]"),
+    "Slurm keeps jobs to their shards' memory": (
+        lambda n: n.edit("cgroup.conf", "Constrain", "ConstrainDeviceMemory=yes\nConstrain"),
+        *("cgroup-dmem", "keeps each job to its shards' part of a GPU's memory"),
+    ),
     "defaults": (
         lambda n: n.write("gpu-leased.toml", n.toml() + '[limits]\nquantum_max = "5s"\n'),
         *("defaults", "tq:30s is outside"),
@@ -424,6 +428,10 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
             lambda n: n.edit("slurm.conf", "GresTypes", "MaxPreemptRequeue=2\nGresTypes"),
         ),
         *("requeues", "jobs are evicted up to 3 times, and MaxPreemptRequeue=2 of slurm.conf"),
+    ),
+    "a kernel without dmem": (
+        lambda n: n.write("gpu-leased.toml", n.toml() + "[limits]\ndmem = true\n"),
+        *("cgroup-dmem", "limits.dmem is set: this kernel and driver cannot keep jobs"),
     ),
     "shards that leave memory to nobody": (
         lambda n: n.write("gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "128MiB"\n'),

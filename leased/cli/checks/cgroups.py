@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from leased.cli.checks.finding import OK, WARNING, Finding, Site, unreadable_lines
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
 from leased.slurm import slurmconf
+
+REGIONS = Path("/sys/fs/cgroup/dmem.capacity")  # of GPUs, where kernel and driver have such
 
 
 def findings(site: Site) -> Iterator[Finding]:
@@ -26,7 +29,34 @@ def findings(site: Site) -> Iterator[Finding]:
         words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
         remedy = "write ConstrainDevices=yes in cgroup.conf"
         yield Finding("cgroup-devices", WARNING, words, remedy)
+    yield from _device_memory(site, said.get("constraindevicememory", "").lower())
     yield _memory(site, said.get("constrainramspace", "").lower() in slurmconf.YES and constrains)
+
+
+def _device_memory(site: Site, slurms: str) -> Iterator[Finding]:
+    """Whether the kernel keeps jobs to their memory of the GPUs, and to which: ours or Slurm's
+    (26.11 and later). slurms: ConstrainDeviceMemory."""
+    every = (site.config.device, *site.config.devices.values())
+    if slurms in slurmconf.YES and not all(one.mem_per_shard for one in every):
+        words = (
+            "ConstrainDeviceMemory of cgroup.conf keeps each job to its shards' part of a GPU's "
+        )
+        words += "memory, and gpu-lease tells it that it has all of it: its allocations fail"
+        remedy = "leave ConstrainDeviceMemory out, or set device.mem_per_shard to the same part"
+        yield Finding("cgroup-dmem", FAULT, words, remedy)
+        return
+    if not (REGIONS.exists() and REGIONS.read_text().strip()):
+        words = "this kernel and driver cannot keep jobs to their memory of the GPUs"
+        if site.config.dmem:
+            remedy = "see docs/admin.md, The kernel's cap; the interposer keeps jobs to it"
+            yield Finding("cgroup-dmem", WARNING, f"limits.dmem is set: {words}", remedy)
+        else:
+            yield Finding("cgroup-dmem", OK, words)
+    elif site.config.dmem:
+        yield Finding("cgroup-dmem", OK, "the kernel keeps jobs to their memory of the GPUs too")
+    else:
+        words = "the kernel could keep jobs to their memory of the GPUs too: limits.dmem"
+        yield Finding("cgroup-dmem", OK, words)
 
 
 def _memory(site: Site, constrained: bool) -> Finding:
