@@ -140,6 +140,7 @@ build_c() {
 		say "configuring the C build"
 		meson setup build/meson -Ddriver_include="$include" -Dpython="$system_python" "${build_options[@]}" \
 			>build/meson-setup.log 2>&1 || { tail -20 build/meson-setup.log >&2; die "meson failed, see build/meson-setup.log"; }
+		say "building the C parts: a minute or two, the first time"
 	fi
 	keep_werror
 	ninja -C build/meson >build/ninja.log 2>&1 || { tail -40 build/ninja.log >&2; die "the C build failed, see build/ninja.log"; }

@@ -31,6 +31,8 @@ WRONG = (
     "invalid",
 )
 SILENT = ("Problem talking to the database", "Connection refused", "persist", "not responding")
+# Without a slurm.conf: from 23.11 on, and before.
+NO_CONF = ("establish a configuration source", "process configuration file")
 ABSENT = "accounting storage is disabled"
 
 
@@ -109,6 +111,11 @@ def _fault(err: str) -> Refused:
     words = shown_words(last)
     if any(text in err for text in SILENT):
         return NoAnswer("slurmdbd does not answer", "see systemctl status slurmdbd on its host")
+    if any(text in err for text in NO_CONF):
+        return Refused(
+            "sacct finds no slurm.conf that it can use",
+            "run this on a host of the cluster, or set SLURM_CONF",
+        )
     if ABSENT in err:
         return Refused(
             "this cluster keeps no accounting",

@@ -36,10 +36,16 @@ def site() -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.parametrize("by_uuid", [False, True])
 @pytest.mark.parametrize(("gres", "shards"), [("shard:l40s:4", 4), ("shard:2", 2)])
-def test_a_job_has_the_memory_of_its_shards(site: Site, gres: str, shards: int) -> None:
+def test_a_job_has_the_memory_of_its_shards(
+    site: Site, gres: str, shards: int, by_uuid: bool
+) -> None:
+    """by_uuid: CUDA_VISIBLE_DEVICES names the GPU so, as Slurm may from 26.05 on."""
     program = site.work / "allocates.py"
-    said = site.batch(f"cd {ROOT} && {sys.executable} {program}", f"--gres={gres}")
+    (uuid,) = site.devices()
+    visible = f"CUDA_VISIBLE_DEVICES={uuid} " if by_uuid else ""
+    said = site.batch(f"cd {ROOT} && {visible}{sys.executable} {program}", f"--gres={gres}")
     assert said.split() == [str(shards * EACH_MIB * MIB), "0", "2"], said
 
 

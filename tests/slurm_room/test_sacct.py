@@ -105,6 +105,13 @@ def test_rows_that_were_not_asked_for_are_left_out(
             "slurmdbd does not answer",
         ),
         ("Slurm accounting storage is disabled", Refused, "keeps no accounting"),
+        (
+            "sacct: error: fetch_config: DNS SRV lookup failed\n"
+            "sacct: fatal: Could not establish a configuration source",
+            Refused,
+            "finds no slurm.conf",
+        ),
+        ("sacct: fatal: Unable to process configuration file", Refused, "finds no slurm.conf"),
         ("Invalid time specification (pos=0): garbage", WrongUsage, "Invalid time"),
         ("sacct: fatal: Bad job/step specified: x1", WrongUsage, "^Bad job/step"),
         ("sacct: error: Invalid user id: nobody1", WrongUsage, "^Invalid user id"),
