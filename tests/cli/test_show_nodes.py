@@ -29,7 +29,7 @@ def test_each_node_is_named_with_what_is_known() -> None:
 
 def test_many_nodes_are_told_by_what_the_job_does_there() -> None:
     made = fake_status.status()
-    nodes = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
+    nodes: dict[str, str | None] = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
     made["tenants"][0]["on_nodes"] = {"nodes": nodes, "why": None}
     (line,) = show_nodes.lines(made)
     assert "n0, n2, n4, n6, n8, n10 and 26 more (waits), n1, n3" in line
