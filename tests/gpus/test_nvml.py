@@ -291,6 +291,7 @@ ANYTHING = st.recursive(
 GOOD: dict[str, Any] = {
     **{"uuid": UUID, "name": "H200", "minor": 0, "memory": GIB},
     **{"generation": 5, "lanes": 16, "mig": False, "exclusive": False},
+    "pci": "00000000:3B:00.0",
 }
 
 
@@ -320,6 +321,19 @@ def test_any_look_is_sound_or_refused(processes: Any, busy: Any, device: Any) ->
         assert problem.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("said", "pci"),
+    [
+        ("00000000:3B:00.0", "0000:3b:00.0"),
+        ("00010002:3B:1F.7", "10002:3b:1f.7"),
+        *((odd, "") for odd in (None, 7, "", "3B:00.0", "0000:3b:00.0 1\n", "0000:3b:00.8")),
+    ],
+)
+def test_a_pci_address_is_as_the_kernel_writes_it(said: Any, pci: str) -> None:
+    ((gpu,), _) = nvml_answers.each_described({"devices": [GOOD | {"pci": said}]})
+    assert gpu.pci == pci
+
+
 def test_two_devices_that_say_they_are_the_same() -> None:
     found, faults = nvml_answers.each_described({"devices": [GOOD, GOOD | {"name": "other"}]})
     assert [gpu.name for gpu in found] == ["H200"]
@@ -328,7 +342,7 @@ def test_two_devices_that_say_they_are_the_same() -> None:
 
 # -- what is known ---------------------------------------------------------------
 
-DEVICE = Described(3, UUID, "H200", 1, GIB, Speed.of_lanes(5, 16))
+DEVICE = Described(3, UUID, "H200", 1, GIB, Speed.of_lanes(5, 16), pci="0000:3b:00.0")
 
 
 def test_devices_are_known_until_the_next_boot(
