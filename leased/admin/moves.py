@@ -20,6 +20,7 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving.mover import Checks, Move, Mover
+from leased.moving.saver import Save, Saver
 from leased.processes.identity import Peer
 
 OFF, ROOT, USERS, IDLE = "off", "root", "users", "idle"  # as limits.move names them
@@ -33,6 +34,7 @@ class Moves:
 
     leases: Leases
     mover: Mover
+    saver: Saver
     gangs: Gangs
     config: Callable[[], Config]
     refuses_offline: Callable[[str], str | None]
@@ -73,6 +75,20 @@ class Moves:
             raise Refused(f"job {tenant.job} has not been moved", "gpu-leasectl move JOB --to GPU")
         return shown(move)
 
+    def save(self, request: Request, peer: Peer) -> Mapping[str, Any]:
+        """Keep a job of this user still, so that its memory can be saved."""
+        tenant = self._named(request, peer)
+        self.check_save(tenant)
+        return saved(self.saver.begin(tenant, partial(self._check_saved, tenant)))
+
+    def saving(self, request: Request, peer: Peer) -> Mapping[str, Any]:
+        """How that goes."""
+        return saved(self.saver.find(self._named(request, peer)))
+
+    def saved(self, request: Request, peer: Peer) -> Mapping[str, Any]:
+        """Whoever saves it is done."""
+        return saved(self.saver.find(self._named(request, peer), is_over=True))
+
     def _named(self, request: Request, peer: Peer) -> Tenant:
         asked = get_job(request, "job_id")
         found = [t for t in self.leases.tenants.named(asked) if peer.uid in (0, t.uid)]
@@ -98,20 +114,34 @@ class Moves:
 
     def check(self, tenant: Tenant, new: Gpu) -> None:
         """Refused: the job cannot move to that GPU, and why."""
-        if len(tenant.gang) != 1:
-            raise Refused(f"job {tenant.job} has {len(tenant.gang)} GPUs", "only jobs of one move")
         self._check_kind(tenant)
-        self._check_processes(tenant)
-        self._check_gpu(tenant, new)
-
-    def _check_kind(self, tenant: Tenant) -> None:
-        uuid, state = tenant.gang[0], self.leases.view.tenant(tenant.job_id)
         if self.constrained():
             raise Refused(
                 "Slurm keeps jobs to the device files of their GPUs (ConstrainDevices), and these "
                 "cannot be given to a job that runs",
                 "without ConstrainDevices=yes in cgroup.conf jobs can be moved",
             )
+        self._check_processes(tenant)
+        self._check_gpu(tenant, new)
+
+    def check_save(self, tenant: Tenant) -> None:
+        """Refused: the job's memory cannot be saved to files, and why."""
+        self._check_kind(tenant)
+        self._check_saved(tenant)
+
+    def _check_saved(self, tenant: Tenant) -> None:
+        self._check_processes(tenant)
+        for client in tenant.clients:
+            if not client.saves:
+                raise Refused(
+                    f"process {client.pid} of job {tenant.job} began with an older release",
+                    "jobs that begin from now on can be saved",
+                )
+
+    def _check_kind(self, tenant: Tenant) -> None:
+        uuid, state = tenant.gang[0], self.leases.view.tenant(tenant.job_id)
+        if len(tenant.gang) != 1:
+            raise Refused(f"job {tenant.job} has {len(tenant.gang)} GPUs", "only jobs of one can")
         if not tenant.swaps:
             raise Refused(
                 f"job {tenant.job} has managed memory, which no driver checkpoints",
@@ -124,7 +154,7 @@ class Moves:
         if self.has_mps(uuid):
             raise Refused(f"job {tenant.job} is on a GPU of NVIDIA's MPS")
         if state.frozen or (state.parked is not None and state.parked.suspended):
-            raise Refused(f"job {tenant.job} is stopped, suspended or being moved")
+            raise Refused(f"job {tenant.job} is stopped, suspended, being moved or saved")
         if self.leases.allocation_waits(tenant):
             raise Refused(f"job {tenant.job} waits for host memory", "ask again later")
 
@@ -186,6 +216,12 @@ class Moves:
                 f"GPU {new.index} has no room for the contexts of job {tenant.job}",
                 "wait until a job there has ended, or park it",
             )
+
+
+def saved(save: Save) -> dict[str, Any]:
+    """A save as whoever saves it sees it."""
+    processes = [[pid, at] for pid, at in save.processes.items()]
+    return {"job": save.job, "state": save.state, "why": save.why, "processes": processes}
 
 
 def shown(move: Move) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving.mover import BY as MOVE
+from leased.moving.saver import BY as SAVE
 from leased.processes.identity import Peer
 
 USER = "user "  # followed by the uid of the user who has parked the job
@@ -27,8 +28,8 @@ def unpark(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     found = _named(leases, request, peer)
     for tenant in found:
         parked = leases.view.tenant(tenant.job_id).parked
-        if parked is not None and parked.by == MOVE:
-            raise Refused(f"job {tenant.job} is being moved to another GPU", "wait for its end")
+        if parked is not None and parked.by in (MOVE, SAVE):
+            raise Refused(f"job {tenant.job} is parked by {parked.by}", "wait for its end")
         if parked is not None and parked.suspended:
             raise Refused(f"job {tenant.job} is suspended", "use scontrol resume")
     for tenant in found:

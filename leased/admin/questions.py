@@ -81,6 +81,9 @@ class Questions:
             "unpark": (("job_id",), self._unpark),
             "move": (("job_id", "gpu"), self.moves.move),
             "moved": (("job_id",), self.moves.moved),
+            "save": (("job_id",), self.moves.save),
+            "saving": (("job_id",), self.moves.saving),
+            "saved": (("job_id",), self.moves.saved),
         }
         name = request.get("op")
         if not isinstance(name, str) or name not in questions:

@@ -39,7 +39,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--socket",
         type=Path,
         metavar="FILE",
-        help="the daemon's admin.sock (mine, env, park, unpark and move: its tenant.sock)",
+        help="the daemon's admin.sock (mine, env, park, unpark, move and run: its tenant.sock)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subcommand in registry.all_subcommands():

@@ -38,6 +38,8 @@ class Client(Protocol):
     borrows: bool  # in its present turn it may have opened memory of another job of its chain
     restoring: bool  # its memory is being restored
     moves: bool  # it can move to another GPU
+    saves: bool  # its copies can be saved to files
+    saved_at: int | None  # where its list of them lies; None: it has not said so; 0: it has none
     keeper: bool  # it keeps the memory of its chain
     arriving: str  # the GPU to which it was moved, until it says what it has there; else ""
     stopped: bool  # its work was stopped in mid-kernel when it last released

@@ -70,6 +70,12 @@ class Driver:
         request = {"op": step.what, "pid": step.pid, "patience_ms": LOCK_MS, "exchange": exchange}
         await self._ask(request, STEP_S)
 
+    async def restore_here(self, pid: int, before: list[str], old: str, new: str) -> None:
+        """Restore a process that was checkpointed on another machine: `before` are its GPUs, `old`
+        the one that the process had, and `new` the one that it shall have here (hex digits)."""
+        exchange = {"patience_ms": LOCK_MS, "exchange": [old, new], "before": before}
+        await self._ask({"op": "restore", "pid": pid, **exchange}, STEP_S)
+
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
         answer = asyncio.ensure_future(self._answer(request))
         try:

@@ -99,11 +99,14 @@ class Driver:
         return {}
 
     def restore(self, asked: Answer) -> Answer:
-        """exchange: the two GPUs that take each other's place; none: as it was. The driver wants
-        all GPUs that the process could open in the map, and says nothing of what it misses."""
+        """exchange: the two GPUs that take each other's place; none: as it was. before: the GPUs of
+        the machine on which it was checkpointed, if that is not this one: `exchange` is then the
+        GPU there, and the one here. The driver wants all GPUs that the process could open in the
+        map, and says nothing of what it misses."""
         pid, exchange = int(asked["pid"]), [bytes.fromhex(text) for text in asked["exchange"]]
+        before = [bytes.fromhex(text) for text in asked.get("before", ())]
         result = INVALID_VALUE
-        for pairs in self._maps(exchange) if exchange else ((Pair * 0)(),):
+        for pairs in self._maps(exchange, before) if exchange else ((Pair * 0)(),):
             args = RestoreArgs(pairs, len(pairs))
             result = self._result("cuCheckpointProcessRestore", pid, byref(args))
             if result != INVALID_VALUE:
@@ -111,11 +114,15 @@ class Driver:
         self._check("cuCheckpointProcessRestore", result)
         return {}
 
-    def _maps(self, exchange: list[bytes]) -> list[ctypes.Array[Pair]]:
+    def _maps(self, exchange: list[bytes], before: list[bytes]) -> list[ctypes.Array[Pair]]:
         """Of all GPUs, of the two, and of the old one alone."""
         one, other = exchange
         onto = {one: other, other: one}
         every = [bytes(uuid.bytes) for uuid in self._uuids]
+        if before:
+            rest = [uuid for uuid in every if uuid != other]
+            onto = {one: other, **dict(zip((u for u in before if u != one), rest))}
+            every = [uuid for uuid in before if uuid in onto]
         found = []
         for olds in (every, [one, other], [one]):
             pairs = (Pair * len(olds))()

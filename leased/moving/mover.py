@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leased.base.errors import Refused
-from leased.core.tenant_events import Parked, Unparked
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.nvml import Nvml, Silent
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.drain import Drain, Stays
 from leased.moving.driver import Driver, DriverFault, Lost
 from leased.moving.mark import Mark, MarkFile
 from leased.moving.plan import CHECKPOINTED, LOCKED, RUNNING, Plan, Process
@@ -36,17 +36,11 @@ from leased.store.store import Store
 log = logging.getLogger("gpu-leased")
 
 BY = "a move"  # the name by which status says who has parked the job
-DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 TOLD_S = 0.05  # processes have told of all that they have: they may do so 20 ms late
-POLL_S = 0.003
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
 AGAIN_S = 0.2  # between tries of a step on the way back
 MOVING, MOVED, STAYED = "moving", "moved", "stayed"
-
-
-class Stays(Exception):
-    """The job stays where it is; the text says why."""
 
 
 class Checks(NamedTuple):
@@ -89,6 +83,7 @@ class Mover:
         driver: Callable[[], Driver] = Driver,
     ):
         self._leases = leases
+        self._drain = Drain(leases, BY)
         self._store = store
         self._nvml = nvml
         self._mark = MarkFile(directory)
@@ -170,7 +165,7 @@ class Mover:
             move.checks.job()
             tenant.tell_all(books.MOVES)
             try:
-                began = await self._drain(tenant)
+                began = await self._drain.park(tenant)
                 await asyncio.sleep(TOLD_S)
                 move.checks.processes()
                 crosses = self._leases.clock()
@@ -180,26 +175,7 @@ class Mover:
             finally:
                 if move.state == MOVING and self._leases.tenants.has(tenant):
                     books.stays(tenant)
-                    if _parked_by_us(self._leases, tenant):
-                        self._leases.run(Unparked(tenant.job_id))
-
-    async def _drain(self, tenant: Tenant) -> int:
-        """Park the job at a moment when all of its work will finish. Returns since when (ns)."""
-        while True:
-            await self._until(tenant, self._can_finish, "its turn on the GPU does not come")
-            began = self._leases.clock()
-            self._leases.run(Parked(tenant.job_id, BY, suspended=True))
-            await self._until(tenant, self._is_away, "its work does not finish")
-            if not _stands_still(tenant):
-                return began
-            self._leases.run(Unparked(tenant.job_id))
-
-    def _can_finish(self, tenant: Tenant) -> bool:
-        """Whether the work of the job, if it is parked now, is waited for: nothing of it has been
-        stopped in mid-kernel, or is about to be, or has not gone on yet."""
-        lease = self._leases.view.lease(tenant.job_id)
-        runs = lease is None or not (lease.revoked or lease.restoring)
-        return runs and not _stands_still(tenant)
+                    self._drain.unpark(tenant)
 
     def _processes(self, tenant: Tenant) -> dict[int, ProcessId]:
         found = {client.pid: process_id(client.pid) for client in tenant.clients}
@@ -237,22 +213,6 @@ class Mover:
             raise Stays(
                 f"process {min(strangers)}, which is of no sharing job, uses GPU {move.new.index}"
             )
-
-    def _is_away(self, tenant: Tenant) -> bool:
-        """Whether no lease and no memory that can leave is on the GPU any more."""
-        busy = any(client.held or client.passed for client in tenant.clients)
-        if busy or tenant.must_leave or self._leases.view.lease(tenant.job_id) is not None:
-            return False
-        return not any(has.resident for c in tenant.clients for has in c.memory.values())
-
-    async def _until(self, tenant: Tenant, is_so: Callable[[Tenant], bool], why_not: str) -> None:
-        until = self._leases.clock() + int(DRAIN_S * 1e9)
-        while not is_so(tenant):
-            if self._leases.clock() > until:
-                raise Stays(f"{why_not} within {DRAIN_S:g} s")
-            await asyncio.sleep(POLL_S)
-            if not self._leases.tenants.has(tenant):
-                raise Stays("it has ended")
 
     # -- the driver's part -----------------------------------------------------------
 
@@ -353,14 +313,3 @@ def _lost(plan: Plan) -> str:
         return ""
     pids = ", ".join(map(str, sorted(plan.lost)))
     return f"; the driver does not bring back process {pids}: cancel the job"
-
-
-def _stands_still(tenant: Tenant) -> bool:
-    """Whether work of it was stopped in mid-kernel, which no driver could checkpoint: it goes on
-    with the job's next lease."""
-    return any(client.stopped for client in tenant.clients)
-
-
-def _parked_by_us(leases: Leases, tenant: Tenant) -> bool:
-    parked = leases.view.tenant(tenant.job_id).parked
-    return parked is not None and parked.by == BY

@@ -91,7 +91,8 @@ class ClientConnection(Connection):
         self.runs: dict[str, Runs] = {}
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.stopped = False
+        self.keeper = self.moves = self.saves = self.stopped = False
+        self.saved_at: int | None = None
         self.arriving = ""
         self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
         self.version = header.VERSION  # of the protocol, as its HELLO has it
@@ -175,7 +176,7 @@ class ClientConnection(Connection):
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
             self.leases.slices.came(tenant)
-            self.keeper, self.moves = message.keeper, message.moves
+            self.keeper, self.moves, self.saves = message.keeper, message.moves, message.saves
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, message._replace(memory=memory))
             self.on_heard(self)
@@ -187,7 +188,8 @@ class ClientConnection(Connection):
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
-        self.keeper = self.moves = self.stopped = False
+        self.keeper = self.moves = self.saves = self.stopped = False
+        self.saved_at = None
         self.arriving = ""
 
     def resync(self) -> None:

@@ -36,6 +36,7 @@ from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
 from leased.moving.mover import Mover
+from leased.moving.saver import Saver
 from leased.mps import mps
 from leased.mps.mps import Mps
 from leased.node import across_nodes
@@ -147,7 +148,7 @@ class Daemon:
         self.mover = Mover(self.leases, self.store, self.nvml, self.config.state_dir)
         admitted = self.admin.registration
         return Moves(
-            *(self.leases, self.mover, admitted.gangs, lambda: self.in_force),
+            *(self.leases, self.mover, Saver(self.leases), admitted.gangs, lambda: self.in_force),
             refuses_offline=admitted.refuses_offline,
             has_mps=lambda uuid: self.mps.has_mode(self.leases.gpus[uuid]),
             constrained=lambda: self.admin.renumber.constrained,

@@ -94,6 +94,10 @@ def _copies(
         memory.give(client, tenant.job_id, message)
 
 
+def _saves(_: Leases, client: Sender, __: Tenant, message: client_messages.Saves) -> None:
+    client.saved_at = message.at
+
+
 def _claim(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Claim) -> None:
     """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
@@ -134,6 +138,7 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     ),
     client_messages.Suspends: lambda leases, _, tenant, __: leases.clients.suspends(tenant),
     client_messages.Signalled: lambda leases, _, tenant, __: leases.clients.signalled(tenant),
+    client_messages.Saves: _saves,
     client_messages.Name: lambda leases, client, _, message: leases.introductions.named(
         client, message
     ),

@@ -43,7 +43,8 @@ class Hello(NamedTuple):
     """The first message of a connection.
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate. keeper:
-    it keeps the memory of its chain. moves: it can move to another GPU.
+    it keeps the memory of its chain. moves: it can move to another GPU. saves: its copies can be
+    saved to files.
     """
 
     held_epoch: int
@@ -51,6 +52,7 @@ class Hello(NamedTuple):
     memory: dict[str, DeviceBytes]
     keeper: bool = False
     moves: bool = False
+    saves: bool = False
 
 
 class Memory(NamedTuple):
@@ -141,6 +143,12 @@ class Suspends(NamedTuple):
     """Slurm is about to stop the client."""
 
 
+class Saves(NamedTuple):
+    """Where in its memory the list of its copies lies; 0: it could not make one."""
+
+    at: int
+
+
 class Signalled(NamedTuple):
     """A thread that waits at the gate has handled a signal."""
 
@@ -213,6 +221,7 @@ Message = Union[
     HostGive,
     Suspends,
     Signalled,
+    Saves,
     Claim,
     Details,
     Channels,
@@ -225,6 +234,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
         _devices(m),
         keeper=bool(m.flags & lib.GL_HELLO_KEEPER),
         moves=bool(m.flags & lib.GL_HELLO_MOVES),
+        saves=bool(m.flags & lib.GL_HELLO_SAVES),
     ),
     lib.GL_MEMORY: lambda m: Memory(_devices(m)),
     lib.GL_REQUEST: lambda _: Request(),
@@ -239,6 +249,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HOST_GIVE: lambda m: HostGive(m.number),
     lib.GL_SUSPENDS: lambda _: Suspends(),
     lib.GL_SIGNALLED: lambda _: Signalled(),
+    lib.GL_SAVES: lambda m: Saves(m.at),
     lib.GL_CLAIM: lambda m: Claim(m.number, _uuid(m), m.bytes, m.least),
     lib.GL_DETAILS: lambda m: Details(
         _uuid(m), m.left, m.clean, {why: getattr(m, why) for why in FIXED}

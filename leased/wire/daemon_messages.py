@@ -121,6 +121,7 @@ MEASURE = _bytes(new(lib.GL_MEASURE))
 NAMED = _bytes(new(lib.GL_NAMED))
 LEAVE = _bytes(new(lib.GL_LEAVE))
 MOVES = _bytes(new(lib.GL_MOVES))
+SAVE = _bytes(new(lib.GL_SAVE))
 
 
 def met(code: int, number: int, what: tuple[int, int]) -> bytes:

@@ -4,8 +4,8 @@
  * SOCK_SEQPACKET. A packet is one message, and every message begins with gl_header. Python reads
  * the same text after the C preprocessor, so there are only plain C declarations and constants
  * between the two cffi marks of each header. A message is a row of messages.def and a struct: here,
- * or in wire_host.h, wire_meet.h, wire_move.h or wire_channels.h. Sizes are asserted, and
- * tests/wire/data/wire_vectors.json holds golden bytes that both sides check.
+ * or in wire_host.h, wire_meet.h, wire_move.h, wire_save.h or wire_channels.h. Sizes are asserted,
+ * and tests/wire/data/wire_vectors.json holds golden bytes that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
@@ -63,6 +63,10 @@
  *   D MOVES       The job is about to move to another GPU: its work is waited for, and not stopped
  *                 in mid-kernel, until MOVED. Sent only to clients with GL_HELLO_MOVES.
  *   D MOVED       The move is over: which GPU took the place of which. A WELCOME follows.
+ *   D SAVE        (memory:swap) All memory of the job is away, and is to be saved to files: list
+ *                 its copies. Sent only to clients with GL_HELLO_SAVES.
+ *   C SAVES       The answer: where the list lies (wire_save.h). From now on the client waits for
+ *                 what is written there, and may end the connection.
  *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
  *                 memory now.
  *   C SIGNALLED   The program has handled a signal, on which it may act only when the call that
@@ -101,12 +105,14 @@
 #include "base/wire_host.h"
 #include "base/wire_meet.h"
 #include "base/wire_move.h"
+#include "base/wire_save.h"
 
 /* cffi:begin */
 enum gl_hello_flags {
 	GL_HELLO_WANTS = 1,  /* threads wait at the gate */
 	GL_HELLO_KEEPER = 2, /* the process keeps the memory of its chain (lease/keeper.h) */
-	GL_HELLO_MOVES = 4   /* the process understands MOVES and MOVED */
+	GL_HELLO_MOVES = 4,  /* the process understands MOVES and MOVED */
+	GL_HELLO_SAVES = 8   /* the process understands SAVE */
 };
 
 enum gl_welcome_flags {

@@ -73,6 +73,12 @@ void connection_close(void)
 	served = false;
 }
 
+void connection_retry(void)
+{
+	due = 0;
+	pause_ns = 0;
+}
+
 void connection_serves(void)
 {
 	served = true;

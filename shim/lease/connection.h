@@ -31,6 +31,8 @@ void connection_serves(void);
 /* The daemon is of an older release and does not serve this process. */
 void connection_is_older(void);
 void connection_close(void);
+/* A try is due now, whatever the clock says. */
+void connection_retry(void);
 
 /* Tells the user why no daemon serves this process. */
 void connection_complain(void);

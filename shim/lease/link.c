@@ -59,6 +59,7 @@ bool link_take_loss(void)
 void link_serves(void)
 {
 	served = details_are_news = true;
+	reported_at = details_at = 0;
 	memset(said, 0, sizeof(said));
 	said_state = CHANNELS_NONE;
 	said_given_up = 0;

@@ -6,7 +6,6 @@
 #include "base/fork.h"
 #include "base/wire.h"
 #include "channels/channels.h"
-#include "driver/devices.h"
 #include "gate/gate.h"
 #include "gate/waiting.h"
 #include "lease/connection.h"
@@ -16,13 +15,12 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
+#include "lease/saving.h"
 #include "lease/stops.h"
 #include "lease/suspend.h"
-#include "memory/changes.h"
 #include "memory/claims.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
-#include "memory/swap/in_stop.h"
 #include "tenant/tenant.h"
 
 #include <string.h>
@@ -48,7 +46,7 @@ bool message_greet(void)
 		return false;
 	greets = false;
 	lease_hello(&process_lease, &hello);
-	hello.flags |= GL_HELLO_MOVES;
+	hello.flags |= GL_HELLO_MOVES | GL_HELLO_SAVES;
 	if (keeper_is())
 		hello.flags |= GL_HELLO_KEEPER;
 	hello.n_devices = memory_report(hello.devices);
@@ -88,12 +86,8 @@ static void take_run(const struct gl_run *run)
 static void take_moved(const struct gl_moved *moved)
 {
 	stops_allow(true);
-	if (!memcmp(moved->old, moved->fresh, GL_UUID_BYTES))
-		return;
-	devices_moved(moved->old, moved->fresh);
-	channels_moved();
-	swap_stop_forget();
-	memory_changed();
+	if (memcmp(moved->old, moved->fresh, GL_UUID_BYTES))
+		saving_process_moved(moved->old, moved->fresh);
 }
 
 /* A refusal also ends a lease that the process holds: its job has ended. */
@@ -147,6 +141,9 @@ static void take_known(const void *data, enum gl_type type)
 		break;
 	case GL_MOVED:
 		take_moved(data);
+		break;
+	case GL_SAVE:
+		saving_run();
 		break;
 	case GL_OTHERS:
 		tenant_has_others(data);

@@ -27,6 +27,7 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving.mover import Move
+from leased.moving.saver import Saver
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.store.records import TenantRecord
@@ -150,6 +151,7 @@ class Node:
         moves = Moves(
             self.leases,
             NoMover(),  # type: ignore[arg-type]
+            Saver(self.leases),
             Gangs(self.leases, lambda: None),
             Config,
             refuses_offline=lambda _: None,

@@ -17,7 +17,8 @@ class FakeClient:
         self.pid = pid
         self.process = ProcessId(pid, 0)
         self.wants = self.restoring = self.keeper = self.stopped = False
-        self.moves = True
+        self.moves = self.saves = True
+        self.saved_at: int | None = None
         self.arriving = ""
         self.held = self.passed = 0
         self.borrows = False

@@ -51,6 +51,7 @@ static void show_clients(void)
 	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
 	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
 	SHOW(signalled, gl_header, GL_SIGNALLED, {0});
+	SHOW(saves, gl_saves, GL_SAVES, {.at = 56});
 	SHOW(details, gl_details, GL_DETAILS,
 	     {.left = 47,
 	      .shared = 48,
@@ -102,6 +103,7 @@ static void show_the_daemons(void)
 	     {.uuid = {1, 2, 3}, .kind = GL_RUN_DUTY, .begins = 53, .period_ms = 54, .value = 52});
 	SHOW(moves, gl_header, GL_MOVES, {0});
 	SHOW(moved, gl_moved, GL_MOVED, {.old = {1, 2, 3}, .fresh = {4, 5, 6}});
+	SHOW(save, gl_header, GL_SAVE, {0});
 }
 
 int main(void)

@@ -204,6 +204,12 @@ bool chunks_lost_pins(void)
 	return n_lost_pins > 0;
 }
 
+void chunk_unpin(struct chunk *chunk)
+{
+	unpin_all(chunk);
+	set_lost_pins(chunk, true);
+}
+
 void chunk_end(struct chunk *chunk)
 {
 	chunk_leave(chunk);

@@ -28,6 +28,8 @@ bool chunks_being_touched(void);
  * if that fails. */
 bool chunk_pin_slice(struct chunk *chunk);
 bool chunk_pin(struct chunk *chunk);
+/* Unregisters all slices; they are registered again when a copy is used. A context is current. */
+void chunk_unpin(struct chunk *chunk);
 /* Has a context ended in which some slices were registered, which are not so again? */
 bool chunks_lost_pins(void);
 /* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */

@@ -1,0 +1,76 @@
+"""Takes all of a job's memory off its GPU, at a moment when nothing of its work has been stopped in
+mid-kernel: then the driver can checkpoint its processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from leased.core.tenant_events import Parked, Unparked
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+
+DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
+POLL_S = 0.003
+
+
+class Stays(Exception):
+    """The job stays as it was; the text says why."""
+
+
+class Drain:
+    """by: the name by which status says who has parked the job."""
+
+    def __init__(self, leases: Leases, by: str):
+        self._leases = leases
+        self.by = by
+
+    async def park(self, tenant: Tenant) -> int:
+        """Park the job at a moment when all of its work will finish. Returns since when (ns).
+        Stays: it does not finish. Then and afterwards unpark() it."""
+        while True:
+            await self.until(tenant, self._can_finish, "its turn on the GPU does not come")
+            began = self._leases.clock()
+            self._leases.run(Parked(tenant.job_id, self.by, suspended=True))
+            await self.until(tenant, self._is_away, "its work does not finish")
+            if not _stands_still(tenant):
+                return began
+            self._leases.run(Unparked(tenant.job_id))
+
+    def unpark(self, tenant: Tenant) -> None:
+        """Let it go on, if it is this that has parked it."""
+        parked = self._leases.view.tenant(tenant.job_id).parked
+        if parked is not None and parked.by == self.by:
+            self._leases.run(Unparked(tenant.job_id))
+
+    async def until(
+        self, tenant: Tenant, is_so: Callable[[Tenant], bool], why_not: str, most_s: float = DRAIN_S
+    ) -> None:
+        """Wait. Stays: in vain, or the job has ended."""
+        until = self._leases.clock() + int(most_s * 1e9)
+        while not is_so(tenant):
+            if self._leases.clock() > until:
+                raise Stays(f"{why_not} within {most_s:g} s")
+            await asyncio.sleep(POLL_S)
+            if not self._leases.tenants.has(tenant):
+                raise Stays("it has ended")
+
+    def _can_finish(self, tenant: Tenant) -> bool:
+        """Whether the work of the job, if it is parked now, is waited for: nothing of it has been
+        stopped in mid-kernel, or is about to be, or has not gone on yet."""
+        lease = self._leases.view.lease(tenant.job_id)
+        runs = lease is None or not (lease.revoked or lease.restoring)
+        return runs and not _stands_still(tenant)
+
+    def _is_away(self, tenant: Tenant) -> bool:
+        """Whether no lease and no memory that can leave is on the GPU any more."""
+        busy = any(client.held or client.passed for client in tenant.clients)
+        if busy or tenant.must_leave or self._leases.view.lease(tenant.job_id) is not None:
+            return False
+        return not any(has.resident for c in tenant.clients for has in c.memory.values())
+
+
+def _stands_still(tenant: Tenant) -> bool:
+    """Whether work of it was stopped in mid-kernel, which no driver could checkpoint: it goes on
+    with the job's next lease."""
+    return any(client.stopped for client in tenant.clients)

@@ -1,0 +1,101 @@
+"""The memory of another process of this user, and the interposer's block in it
+(shim/base/wire_save.h)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from _gpulease import ffi, lib
+
+from leased.base.errors import Refused
+from leased.processes.identity import ProcessId, alive, process_id
+from leased.saving.bytes_file import Range
+
+STEP_S = 60.0  # for the interposer to do what it is told
+POLL_S = 0.002
+RANGES_MOST = 1 << 20
+STATE, BEATS, OLD = 0, 4, 24  # where in gl_saved they are
+
+
+class ProcessMemory:
+    """Use it as a context. OSError: the process has ended, or is not ours."""
+
+    def __init__(self, pid: int):
+        self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+
+    def __enter__(self) -> ProcessMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def read(self, at: int, into: memoryview) -> None:
+        while into:
+            n = os.preadv(self._file, [into], at)
+            into, at = into[n:], at + n
+
+    def write(self, at: int, data: memoryview) -> None:
+        while data:
+            n = os.pwrite(self._file, data, at)
+            data, at = data[n:], at + n
+
+
+class Interposer:
+    """The interposer of a process that has listed its copies at the address `at`."""
+
+    def __init__(self, pid: int, at: int):
+        self.pid, self.at = pid, at
+        self.memory = ProcessMemory(pid)
+        self._beats = 0
+
+    def _read(self, at: int, size: int) -> bytearray:
+        data = bytearray(size)
+        self.memory.read(at, memoryview(data))
+        return data
+
+    def state(self) -> int:
+        return int.from_bytes(self._read(self.at + STATE, 4), "little")
+
+    def ranges(self) -> list[Range]:
+        """OSError, Refused: there is no list."""
+        saved = ffi.from_buffer(
+            "struct gl_saved *", self._read(self.at, ffi.sizeof("struct gl_saved"))
+        )
+        if saved.state != lib.GL_SAVED_LISTED or saved.n > RANGES_MOST:
+            raise Refused(f"process {self.pid} has no list of its copies where it should be")
+        size = ffi.sizeof("struct gl_range")
+        rows = ffi.from_buffer("struct gl_range[]", self._read(saved.ranges, saved.n * size))
+        return [(int(row.at), int(row.bytes)) for row in rows]
+
+    def beat(self) -> None:
+        """Whoever saves the process still runs."""
+        self._beats += 1
+        self.memory.write(self.at + BEATS, memoryview(self._beats.to_bytes(4, "little")))
+
+    def tell(self, state: int) -> None:
+        self.memory.write(self.at + STATE, memoryview(state.to_bytes(4, "little")))
+
+    def exchange(self, old: bytes, fresh: bytes) -> None:
+        """The process has been restored with these two GPUs exchanged (UUIDs)."""
+        self.memory.write(self.at + OLD, memoryview(old + fresh))
+
+    def ask(self, state: int, answer: int) -> None:
+        """Tell it, and wait. Refused: it does not do it."""
+        self.tell(state)
+        process = process_id(self.pid)
+        wait_until(
+            lambda: self.state() == answer, f"process {self.pid} does not answer", STEP_S, process
+        )
+
+
+def wait_until(
+    done: Callable[[], bool], why_not: str, most_s: float, process: ProcessId | None = None
+) -> None:
+    """Refused: it is not so in time, or the process has ended."""
+    until = time.monotonic() + most_s
+    while not done():
+        if time.monotonic() > until or (process is not None and not alive(process)):
+            raise Refused(why_not)
+        time.sleep(POLL_S)

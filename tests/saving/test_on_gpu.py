@@ -1,0 +1,129 @@
+"""A job's GPU memory is saved to files and comes back from them: a real daemon, real processes, an
+emulated GPU. In place of CRIU stands a program that fails, or stops the processes as CRIU does."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.saving import bytes_file
+from leased.saving.asking import ask_runner
+from tests.conftest import Start
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+from tests.support.programs import CHECK, SET_UP, line
+
+pytestmark = pytest.mark.emulated(model="emu-h200-medium")
+JOB = 1
+MIB = 1 << 20
+
+# Adds to all of its memory, of which a part is all zeros, for each file that appears.
+PROGRAM = (
+    SET_UP
+    + CHECK
+    + """
+import time
+parent = os.getppid()
+n = int(sys.argv[1]) << 18
+p, z = ok(d.cuMemAlloc(4 * n)), ok(d.cuMemAlloc(64 << 20))
+ok(d.cuMemsetD32(p, 7, n)); ok(d.cuMemsetD32(z, 0, 16 << 20)); ok(d.cuCtxSynchronize())
+values = ((int(p), n, 1, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32))
+say("ready")
+for turn in range(int(sys.argv[2])):
+    while not os.path.exists(f"{sys.argv[3]}/{turn}"):
+        time.sleep(0.01)
+        assert os.getppid() == parent, "the test has ended"
+    ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0))
+    ok(d.cuCtxSynchronize())
+    check(p, n, 8 + turn); check(z, 16 << 20, 0)
+    say("right", turn)
+"""
+)
+FAILS = "#!/bin/sh\n[ $1 = check ] && exit 0\nexit 1\n"
+STOPS = """#!/bin/sh
+[ $1 = check ] && exit 0
+kill -STOP $3
+"""
+
+
+class Run:
+    def __init__(self, tenant: Start, leased: Leased, tmp_path: Path, criu: str, *turns: str):
+        self._orders, self._turn = tmp_path / "orders", 0
+        self._orders.mkdir()
+        self.place = tmp_path / "saved"
+        bin_dir = tmp_path / "bin"
+        bin_dir.mkdir()
+        (bin_dir / "criu").write_text(criu)
+        (bin_dir / "criu").chmod(0o755)
+        program = [sys.executable, "-c", PROGRAM, "96", *(turns or ("3",)), str(self._orders)]
+        socket = str(leased.admin_socket.with_name("tenant.sock"))
+        self.process = tenant(
+            JOB,
+            "tq:1,memory:swap",
+            *("-m", "leased.cli.ctl", "--socket", socket),
+            *("run", "--checkpoint", str(self.place), "--", *program),
+            env={"PATH": f"{bin_dir}:{os.environ['PATH']}", "SLURM_JOB_ID": str(JOB)},
+        )
+        assert line(self.process) == "ready"
+
+    def works(self) -> None:
+        (self._orders / str(self._turn)).touch()
+        assert line(self.process) == f"right {self._turn}"
+        self._turn += 1
+
+    def save(self) -> dict[str, object]:
+        return ask_runner(str(JOB), {"directory": str(self.place), "requeue": False})
+
+    def ends(self) -> None:
+        _, said = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, said
+
+
+def test_a_job_is_saved_and_goes_on(tenant: Start, leased: Leased, tmp_path: Path) -> None:
+    run = Run(tenant, leased, tmp_path, STOPS)
+    run.works()
+    told = run.save()
+    assert told["bytes"] == (96 + 64) * MIB
+    run.works()
+    saved = run.place / "complete"
+    manifest = json.loads((saved / "checkpoint.json").read_text())
+    (pid,) = (str(pid) for pid, _ in manifest["processes"])
+    assert bytes_file.verify(saved, pid).size == told["bytes"]
+    disk = (saved / f"{pid}.bytes").stat()
+    assert disk.st_blocks * 512 <= 104 * MIB  # the rest is zeros
+    assert {path.stat().st_mode & 0o077 for path in (run.place, saved, saved / f"{pid}.bytes")} == {
+        0
+    }
+    run.works()
+    run.ends()
+    assert not saved.exists()
+
+
+def test_where_criu_fails_the_job_goes_on_with_all_it_had(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    run = Run(tenant, leased, tmp_path, FAILS)
+    run.works()
+    with pytest.raises(Refused, match="criu cannot save it"):
+        run.save()
+    run.works()
+    run.works()
+    run.ends()
+
+
+@pytest.mark.parametrize("call", ["lock", "checkpoint"])
+def test_where_the_driver_fails_the_job_goes_on_with_all_it_had(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, tmp_path: Path, call: str
+) -> None:
+    run = Run(tenant, leased, tmp_path, STOPS)
+    emulated_gpu.fail(0, call)
+    with pytest.raises(Refused, match="OPERATING_SYSTEM"):
+        run.save()
+    for _ in range(3):
+        run.works()
+    run.ends()
