@@ -30,6 +30,8 @@ def simulate(chosen: argparse.Namespace) -> tuple[Any, Callable[[], str]]:
     for note in found.notes:
         print(f"gpu-leasectl: {note}", file=sys.stderr)
     settings = sweep.settings(quanta or [None], locks or [None], policies or [found.policy])
+    if chosen.move_idle:
+        settings = [replace(one, moves=not one.exclusive) for one in settings]
     results = sweep.sweep(found.trace, settings)
     if found.real is not None:
         results.insert(0, found.real)

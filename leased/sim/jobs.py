@@ -72,12 +72,14 @@ class Job:
 @dataclass(frozen=True)
 class Setting:
     """What an administrator may choose. None: as each job asks. exclusive: one job after the
-    other, each with its GPUs for itself, as with --gres=gpu:1."""
+    other, each with its GPUs for itself, as with --gres=gpu:1. moves: jobs move to idle GPUs, as
+    with limits.move_idle."""
 
     policy: str = "fcfs"
     lock: str | None = None
     quantum: int | None = None
     exclusive: bool = False
+    moves: bool = False
 
     def of(self, job: Job) -> Job:
         """The job with the settings that the administrator has chosen."""

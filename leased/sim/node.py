@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from leased import policy
-from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
+from leased.core.actions import Action, Contend, Evict, Grant, Leave, Preload, Revoke
 from leased.core.arbiter import Arbiter
 from leased.core.device_events import PolicySet, SpeedKnown
 from leased.core.events import Event, Tick
@@ -93,6 +93,8 @@ class SimulatedNode:
             client.contended(action.epoch, action.idle_ns)
         elif isinstance(action, Revoke):
             client.revoked(action.epoch)
+        elif isinstance(action, Leave):
+            client.leave()
         elif isinstance(action, (Evict, Preload)) and client.swaps:
             gpu = int(action.device.removeprefix("GPU-"))
             order = client.evict if isinstance(action, Evict) else client.preload

@@ -1,7 +1,7 @@
 """Run a trace under one setting: the daemon's own arbiter, processes and GPUs, in simulated time.
 
-Not simulated are the GPU's own time slices, parking, strays, restarts, and what messages and
-launches cost.
+Not simulated are the GPU's own time slices, parking (but for moves to idle GPUs), strays, restarts,
+and what messages and launches cost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from leased.base.errors import Refused
 from leased.sim.clients import Client
+from leased.sim.idle_moves import IdleMoves
 from leased.sim.jobs import Setting, Trace
 from leased.sim.node import SimulatedNode
 from leased.sim.timeline import Timeline
@@ -80,6 +81,7 @@ class Simulation:
         self.timeline = Timeline()
         self.node = SimulatedNode(self.timeline, trace.gpus, setting.policy, self._ended)
         self.done: dict[int, Ended] = {}
+        self.idle_moves = IdleMoves(self.node)
         self.started: dict[int, int] = {}
         self.waiting = list(range(len(self.jobs)))  # where exclusive: jobs that may not begin yet
 
@@ -144,6 +146,8 @@ class Simulation:
         job = self.jobs[who]
         self.started[who] = self.timeline.now
         self.node.open(who, job)
+        if self.setting.moves and len(self.node.clients) == 1:
+            self.idle_moves.begin()
 
 
 def run(trace: Trace, setting: Setting) -> Result:

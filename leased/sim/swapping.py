@@ -32,6 +32,14 @@ class Swapping(Lease):
             for gpu in job.gpus:
                 node.memory[gpu].allocate(who)
 
+    def arrive(self, job: Job) -> None:
+        """It has moved, and has nothing on the GPUs that it has now, and no orders."""
+        self.job = job
+        self.new = dict(zip(job.gpus, self.new.values()))
+        self.out, self.coming = dict.fromkeys(job.gpus, 0), dict.fromkeys(job.gpus, 0)
+        for gpu in job.gpus:
+            self.node.memory[gpu].allocate(self.who)
+
     def after(self, ns: int, act: Callable[[], None]) -> None:
         self.node.timeline.after(ns, act)
 

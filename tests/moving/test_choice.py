@@ -13,10 +13,18 @@ LONG_NS = 3600 * GB  # an hour
 ROOM = 141 * GB
 
 
-def device(uuid: str, jobs: Mapping[int, int], turns_ns: int = 0, kind: str = "H200") -> DeviceSeen:
+def device(
+    uuid: str,
+    jobs: Mapping[int, int],
+    turns_ns: int = 0,
+    kind: str = "H200",
+    resident: Mapping[int, int] | None = None,
+) -> DeviceSeen:
     """Its jobs take turns if they have for some time."""
     turns = frozenset(jobs) if turns_ns else frozenset[int]()
-    return DeviceSeen(uuid, kind, ROOM, jobs, turns, turns_ns, 50e9)
+    return DeviceSeen(
+        uuid, kind, ROOM, jobs, jobs if resident is None else resident, turns, turns_ns, 50e9
+    )
 
 
 FULL = device("a", {1: 90 * GB, 2: 95 * GB}, LONG_NS)
@@ -42,7 +50,7 @@ def test_the_smallest_goes_where_most_room_is(
 
 def test_only_what_has_gone_on_for_some_times_a_move_is_worth_one() -> None:
     jobs, idle = {1: 90 * GB, 2: 95 * GB}, device("b", {})
-    worth = WORTH * cost_ns(90 * GB, FULL)
+    worth = WORTH * cost_ns(1, FULL)
     assert choose([device("a", jobs, worth), idle], {}) == Choice(1, "b")
     assert choose([device("a", jobs, worth - 1), idle], {}) is None
 
@@ -52,6 +60,12 @@ def test_a_job_that_has_moved_rests_and_another_one_moves() -> None:
     assert choose([FULL, idle], {1: REST_NS - 1}) == Choice(2, "b")
     assert choose([FULL, idle], {1: REST_NS - 1, 2: 0}) is None
     assert choose([FULL, idle], {1: REST_NS}) == Choice(1, "b")
+
+
+def test_of_jobs_as_large_the_one_moves_whose_memory_is_away() -> None:
+    jobs = {1: 90 * GB, 2: 90 * GB}
+    waits = device("a", jobs, LONG_NS, resident={1: 90 * GB, 2: 51 * GB})
+    assert choose([waits, device("b", {})], {}) == Choice(2, "b")
 
 
 def test_no_job_goes_to_and_fro() -> None:

@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tq", metavar="LIST", help="quanta to try, for example 2,5,30,2m")
     parser.add_argument("--lock", metavar="LIST", help="locks to try, for example on,auto")
+    parser.add_argument(
+        "--move-idle", action="store_true", help="jobs move to idle GPUs (limits.move_idle)"
+    )
     parser.add_argument("--policy", metavar="LIST", help="policies to try, for example fcfs,fair")
     parser.add_argument(
         "--jobs", action="store_true", help="print a table of the jobs for each combination as well"
