@@ -19,6 +19,7 @@ from leased.config.options import OFFLINE
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Checks, Move, Mover
 from leased.moving.saver import Save, Saver
 from leased.processes.identity import Peer
@@ -30,7 +31,7 @@ HELD = ("shared", "mapped")
 
 @dataclass
 class Moves:
-    """constrained: whether Slurm keeps jobs to the device files of their GPUs."""
+    """access: to the device files of GPUs, where Slurm constrains them."""
 
     leases: Leases
     mover: Mover
@@ -39,7 +40,7 @@ class Moves:
     config: Callable[[], Config]
     refuses_offline: Callable[[str], str | None]
     has_mps: Callable[[str], bool]
-    constrained: Callable[[], bool]
+    access: DeviceAccess
 
     def move(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """Begin to move a job of this user, or of any user for root."""
@@ -115,14 +116,9 @@ class Moves:
     def check(self, tenant: Tenant, new: Gpu) -> None:
         """Refused: the job cannot move to that GPU, and why."""
         self._check_kind(tenant)
-        if self.constrained():
-            raise Refused(
-                "Slurm keeps jobs to the device files of their GPUs (ConstrainDevices), and these "
-                "cannot be given to a job that runs",
-                "without ConstrainDevices=yes in cgroup.conf jobs can be moved",
-            )
         self._check_processes(tenant)
         self._check_gpu(tenant, new)
+        self.access.check((client.pid for client in tenant.clients), new.minor)
 
     def check_save(self, tenant: Tenant) -> None:
         """Refused: the job's memory cannot be saved to files, and why."""

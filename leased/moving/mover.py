@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from leased.gpus.nvml import Nvml, Silent
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.device_access import DeviceAccess
 from leased.moving.drain import Drain, Stays
 from leased.moving.driver import Driver, DriverFault, Lost
 from leased.moving.mark import Mark, MarkFile
@@ -80,6 +81,8 @@ class Mover:
         store: Store,
         nvml: Nvml,
         directory: Path,
+        *,
+        access: DeviceAccess,
         driver: Callable[[], Driver] = Driver,
     ):
         self._leases = leases
@@ -87,6 +90,7 @@ class Mover:
         self._store = store
         self._nvml = nvml
         self._mark = MarkFile(directory)
+        self._access = access
         self._driver = driver
         self._moves: dict[int, Move] = {}
         self._now: asyncio.Task[None] | None = None
@@ -221,12 +225,20 @@ class Mover:
         plan = Plan.of(move.pids)
         self._mark.write(move.old.uuid, move.new.uuid, move.pids.values())
         # Whoever ends the daemon waits until no process is between the GPUs.
-        steps = asyncio.ensure_future(self._steps(driver, plan, move.old.uuid, move.new.uuid))
         try:
-            await asyncio.shield(steps)
-        except asyncio.CancelledError:
-            plan.turn_back("gpu-leased ends")
-            await steps
+            self._access.widen(move.pids, move.new.minor)
+        except Refused:
+            self._mark.remove()
+            raise
+        try:
+            steps = asyncio.ensure_future(self._steps(driver, plan, move.old.uuid, move.new.uuid))
+            try:
+                await asyncio.shield(steps)
+            except asyncio.CancelledError:
+                plan.turn_back("gpu-leased ends")
+                await steps
+        finally:
+            self._settle(move.pids, move.new if plan.has_moved else move.old)
         if not plan.lost:
             self._mark.remove()
         if plan.has_moved and self._leases.tenants.has(tenant):
@@ -236,6 +248,13 @@ class Mover:
             log.info("job %s has moved to GPU %d", move.job, move.new.index)
             return
         raise Stays(plan.why + _lost(plan) or "its processes have ended")
+
+    def _settle(self, pids: Iterable[int], gpu: Gpu) -> None:
+        """Processes are on that GPU: they may open its device file, and what Slurm allows."""
+        try:
+            self._access.settle(pids, [gpu.minor])
+        except OSError as fault:
+            log.error("device files of processes that were moved: %s", fault)
 
     async def _steps(self, driver: Driver, plan: Plan, old: str, new: str) -> None:
         """Take all steps of a plan. A driver that is lost is replaced, and asked what it did."""
@@ -270,15 +289,26 @@ class Mover:
     # -- after a daemon that ended in the middle ------------------------------------------
 
     def recover(self) -> None:
-        """Begin to bring back the processes that a former daemon has left between two GPUs."""
+        """Begin to bring back the processes that a former daemon has left between two GPUs, and
+        the device files that it has left open to jobs which are elsewhere."""
+        self._now = asyncio.get_running_loop().create_task(self._recover())
+
+    async def _recover(self) -> None:
         mark = self._mark.read()
-        if mark is None:
-            return
-        living = [process for process in mark.processes if alive(process)]
-        if not living:
+        living = [process for process in mark.processes if alive(process)] if mark else []
+        if mark is not None and living:
+            await self._bring_back(mark, living)
+        elif mark is not None:
             self._mark.remove()
-            return
-        self._now = asyncio.get_running_loop().create_task(self._bring_back(mark, living))
+        try:
+            self._access.sweep(self._minors)
+        except OSError as fault:
+            log.error("device files of jobs that were moved: %s", fault)
+
+    def _minors(self, job_id: int) -> list[int]:
+        """Of the GPUs on which a job is."""
+        tenant = self._leases.tenants.get(job_id)
+        return [self._leases.gpus[uuid].minor for uuid in (tenant.gang if tenant else ())]
 
     async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
         log.warning(

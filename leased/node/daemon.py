@@ -35,6 +35,7 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Mover
 from leased.moving.saver import Saver
 from leased.mps import mps
@@ -145,13 +146,14 @@ class Daemon:
 
     def _make_moves(self) -> Moves:
         """The part that moves jobs to other GPUs."""
-        self.mover = Mover(self.leases, self.store, self.nvml, self.config.state_dir)
+        access = DeviceAccess(lambda: self.admin.renumber.constrained, self.jobs.stepds)
+        self.mover = Mover(self.leases, self.store, self.nvml, self.config.state_dir, access=access)
         admitted = self.admin.registration
         return Moves(
             *(self.leases, self.mover, Saver(self.leases), admitted.gangs, lambda: self.in_force),
             refuses_offline=admitted.refuses_offline,
             has_mps=lambda uuid: self.mps.has_mode(self.leases.gpus[uuid]),
-            constrained=lambda: self.admin.renumber.constrained,
+            access=access,
         )
 
     def _make_copies(self) -> NodeMemory:

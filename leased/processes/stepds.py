@@ -122,6 +122,17 @@ class Stepds:
                 self.look(homeless)
         return Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
 
+    def place_of(self, pid: int) -> Place | None:
+        """Where Slurm has put a process; None: it is in no cgroup of a job."""
+        return slurm_cgroups.place_of(procfs.cgroups(pid, self.proc) or (), self.scopes)
+
+    def job_of_cgroup(self, cgroup: Cgroup) -> int | None:
+        """The job that has this cgroup, or one of whose steps has it."""
+        of_step = Cgroup(cgroup.controllers, cgroup.path + b"/step_0")
+        places = (slurm_cgroups.place_of((one,), self.scopes) for one in (cgroup, of_step))
+        place = next(filter(None, places), None)
+        return slurm_cgroups.job_of(place, self.sluids) if place else None
+
     def below_stepd(self, pid: int) -> ProcessId | None:
         """The child of a registered slurmstepd that is this process or above it, or None."""
         child = None

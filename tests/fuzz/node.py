@@ -26,6 +26,7 @@ from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Move
 from leased.moving.saver import Saver
 from leased.node.client_connection import ClientConnection
@@ -156,7 +157,7 @@ class Node:
             Config,
             refuses_offline=lambda _: None,
             has_mps=lambda _: False,
-            constrained=lambda: False,
+            access=DeviceAccess(lambda: False, None),  # type: ignore[arg-type]
         )
         asked = Questions(self.leases, NoStore(), self._find, Config, moves)  # type: ignore[arg-type]
         return ClientConnection(sock, self.loop, self.leases, self._find, asked.handle)  # type: ignore[arg-type]
