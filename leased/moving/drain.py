@@ -10,6 +10,7 @@ from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
+TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
 
@@ -26,14 +27,18 @@ class Drain:
         self.by = by
 
     async def park(self, tenant: Tenant) -> int:
-        """Park the job at a moment when all of its work will finish. Returns since when (ns).
-        Stays: it does not finish. Then and afterwards unpark() it."""
+        """Park the job at a moment when all of its work will finish, and hear all that its
+        processes have. Returns since when it is parked (ns). Stays: it does not finish. Then and
+        afterwards unpark() it."""
         while True:
             await self.until(tenant, self._can_finish, "its turn on the GPU does not come")
             began = self._leases.clock()
             self._leases.run(Parked(tenant.job_id, self.by, suspended=True))
-            await self.until(tenant, self._is_away, "its work does not finish")
+            await self.until(tenant, self._has_released, "its work does not finish")
+            released = self._leases.clock()
+            await self.until(tenant, self._is_away, "its memory does not leave")
             if not _stands_still(tenant):
+                await asyncio.sleep(TOLD_S - (self._leases.clock() - released) / 1e9)
                 return began
             self._leases.run(Unparked(tenant.job_id))
 
@@ -62,10 +67,14 @@ class Drain:
         runs = lease is None or not (lease.revoked or lease.restoring)
         return runs and not _stands_still(tenant)
 
+    def _has_released(self, tenant: Tenant) -> bool:
+        """Whether none of its processes has a lease any more."""
+        busy = any(client.held or client.passed for client in tenant.clients)
+        return not busy and self._leases.view.lease(tenant.job_id) is None
+
     def _is_away(self, tenant: Tenant) -> bool:
         """Whether no lease and no memory that can leave is on the GPU any more."""
-        busy = any(client.held or client.passed for client in tenant.clients)
-        if busy or tenant.must_leave or self._leases.view.lease(tenant.job_id) is not None:
+        if tenant.must_leave or not self._has_released(tenant):
             return False
         return not any(has.resident for c in tenant.clients for has in c.memory.values())
 

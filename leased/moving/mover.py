@@ -37,7 +37,6 @@ from leased.store.store import Store
 log = logging.getLogger("gpu-leased")
 
 BY = "a move"  # the name by which status says who has parked the job
-TOLD_S = 0.05  # processes have told of all that they have: they may do so 20 ms late
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
 AGAIN_S = 0.2  # between tries of a step on the way back
@@ -170,7 +169,6 @@ class Mover:
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain.park(tenant)
-                await asyncio.sleep(TOLD_S)
                 move.checks.processes()
                 crosses = self._leases.clock()
                 await self._cross(driver, tenant, move)

@@ -23,7 +23,6 @@ from leased.wire import daemon_messages
 log = logging.getLogger("gpu-leased")
 
 BY = "a checkpoint"
-TOLD_S = 0.05  # processes have told of all that they have: they may do so 20 ms late
 LIST_S = 10.0  # for a process to list its copies
 SILENT_S = 60.0  # whoever saves it asks every second
 DRAINS, LISTED, OVER, FAILED = "drains", "listed", "over", "failed"
@@ -85,7 +84,6 @@ class Saver:
     async def _keep_still(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
         tenant.tell_all(books.MOVES)
         await self._drain.park(tenant)
-        await asyncio.sleep(TOLD_S)
         check()
         clients = list(tenant.clients)
         for client in clients:

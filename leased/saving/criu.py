@@ -26,8 +26,8 @@ def find() -> str:
     if done.returncode:
         raise Refused(
             f"criu does not work for you here: {_last(done.stderr) or done.returncode}",
-            "it wants root, or as a file the capabilities cap_checkpoint_restore and "
-            "cap_sys_ptrace; docs/moving.md",
+            "it wants root, or as a file the capabilities cap_checkpoint_restore, cap_sys_ptrace "
+            "and cap_setpcap; docs/moving.md",
         )
     return path
 

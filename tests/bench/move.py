@@ -155,6 +155,7 @@ def run(work: Path, moves: int) -> dict[str, float]:
     return {
         "bytes": SIZE,
         "dead_s": round(statistics.median(dead), 3),
+        "dead_least_s": round(min(dead), 3),
         "dead_most_s": round(max(dead), 3),
         "driver_s": round(statistics.median(driver), 3),
         "link_limit_s": round(link_limit_s(), 3),
