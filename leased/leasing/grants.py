@@ -81,10 +81,11 @@ class Grants:
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
             client.stopped = False
+        self.slices.granted(tenant)
+        for client in wanting:
             client.send(message)
         if not wanting and not tenant.nodes:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
-        self.slices.granted(tenant)
         self.registry.steps.see(tenant.job_id, tenant.clients)
 
     def _answer(self, tenant: Tenant, action: arbiter.Answer) -> None:

@@ -2,8 +2,8 @@
 messages come out.
 
 leased/classes decides, and leased/slices where no job is online. A process is told what is chosen
-for its job when that changes, and once it has said that its channel groups can be controlled: a
-former daemon may have told it something else.
+for its job when that changes, and once at first, since a former daemon may have told it something
+else; but not once it has said that its channel groups cannot be controlled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from _gpulease import lib
 from leased.chains.shares import slices as slices_of
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
-from leased.config.options import NONE, ONLINE
+from leased.config.options import ONLINE
 from leased.core.tenant_events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
@@ -105,15 +105,19 @@ class TimeSlices:
                 self._tell_arbiter(tenant)
 
     def granted(self, tenant: Tenant) -> None:
-        """The tenant holds a lease from now on. Until it is known what it does, its neighbours have
-        the driver's own slices."""
+        """The tenant holds a lease from now on, and is about to be told. Beside an online job
+        slices are right before its first kernel; else its neighbours have the driver's own until it
+        is known what it does."""
         for uuid in tenant.gang:
             controller = self.devices[uuid].controller
-            if controller is None or tenant.job_id in controller.chosen:
+            chosen = controller.chosen if controller else {}
+            if tenant.job_id in chosen:
                 continue
-            classed = tenant.given.job_class != NONE
-            others = controller.chosen.values()
-            if classed or any(choice.runs != as_made("").runs for choice in others):
+            online = any(
+                other.given.job_class == ONLINE and self._holds(other)
+                for other in self.registry.sharing(uuid)
+            )
+            if online or any(choice.runs != as_made("").runs for choice in chosen.values()):
                 self._look(uuid, self.loop.clock(), {}, {})
 
     def came(self, tenant: Tenant) -> None:
@@ -267,7 +271,7 @@ class TimeSlices:
         if self.loop.view.in_grace:
             return
         said = client.channels
-        if said is None or said.state == lib.GL_CHANNELS_REFUSED:
+        if said is not None and said.state == lib.GL_CHANNELS_REFUSED:
             client.runs = {}
             return
         for uuid in tenant.gang:

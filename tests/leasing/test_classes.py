@@ -47,6 +47,23 @@ def test_an_online_job_and_an_offline_one_are_told_as_soon_as_both_are_there() -
     assert offline.take() == [(SLICE, SHORT_US)]
 
 
+@pytest.mark.parametrize("beside", ["offline", "none"])
+@pytest.mark.parametrize("first", [True, False])
+def test_slices_are_right_before_the_first_kernel(beside: str, first: bool) -> None:
+    """Nobody has looked at the GPU yet, and the later one has not said yet whether its groups can
+    be controlled: it hears of its slice before it is let go on."""
+    node = Classes()
+    jobs = {"online": node.job(1, job_class="online"), beside: node.job(2, job_class=beside)}
+    come = {name: node.process(jobs[name], state=None) for name in sorted(jobs, reverse=first)}
+    slices = {
+        name: [value for kind, value in process.take() if kind == SLICE][-1:]
+        for name, process in come.items()
+    }
+    assert slices == {"online": [LONG_US], beside: [SHORT_US]}
+    told = list(come.values())[-1].told
+    assert told.index(lib.GL_RUN) < told.index(lib.GL_GRANT)
+
+
 def test_two_online_jobs_share_evenly_and_several_offline_ones_have_longer_slices() -> None:
     node = Classes()
     jobs = [node.comes(n, job_class) for n, job_class in enumerate(("online", "offline"), 1)]
@@ -82,7 +99,7 @@ def test_an_offline_job_that_slows_an_online_one_down_is_cut_and_comes_back() ->
     node = Classes()
     tenant, online = node.comes(1, "online")
     _, offline = node.comes(2, "offline")
-    late = [ALWAYS, ALWAYS]
+    late = [ALWAYS, node.chosen(2)[1]]
     for slows, looks in ((1.0, 400), (0.0, 400)):
         for _ in range(looks):
             # It has answered at the last look.
