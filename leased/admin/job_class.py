@@ -8,17 +8,28 @@ none     neither
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from leased.base.errors import Refused
 from leased.config.config import ClassesConfig
-from leased.config.job_sets import Owner
+from leased.config.job_sets import JobSet, Owner
 from leased.config.options import NONE, OFFLINE, ONLINE, Options, Resolved
+
+
+class Classes(Protocol):
+    """Which jobs have a class without saying so."""
+
+    @property
+    def online(self) -> JobSet: ...
+
+    @property
+    def offline(self) -> JobSet: ...
 
 
 def resolve(given: Resolved, said: Options, job: Owner, site: ClassesConfig) -> Resolved:
     """The options with the job's class. said: what the job itself asked for. Refused: it may not
     have that class."""
-    chosen = said.job_class or _of_site(job, site) or given.job_class
+    chosen = said.job_class or of_site(job, site) or given.job_class
     if said.job_class == ONLINE and not (site.online.has(job) or site.may_online.has(job)):
         raise Refused(
             "class:online is not allowed for this job on this site",
@@ -37,7 +48,8 @@ def resolve(given: Resolved, said: Options, job: Owner, site: ClassesConfig) -> 
     return replace(given, job_class=chosen)
 
 
-def _of_site(job: Owner, site: ClassesConfig) -> str | None:
+def of_site(job: Owner, site: Classes) -> str | None:
+    """The class that the site gives to a job that says none; None: it gives it none."""
     if site.online.has(job):
         return ONLINE
     return OFFLINE if site.offline.has(job) else None

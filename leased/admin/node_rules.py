@@ -17,7 +17,8 @@ from typing import Any
 
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
-from leased.config import options
+from leased.config import job_sets, options
+from leased.config.job_sets import JobSet
 from leased.config.options import Options
 
 VERSION = 1
@@ -27,6 +28,10 @@ WHOLE = re.compile(
     r"\[gpu-leased ([0-9]{1,9}) ([0-9]{1,11})((?: [a-z_]{1,32}=[!-Z\\^-~]{1,511})+)\]"
 )
 MODES = "space"  # a release before it has told of none
+CLASSES = ("online", "offline")  # nor of these, the jobs that have a class without saying so
+LONGEST = 511  # characters of a value
+NOBODY = JobSet()
+WORD = re.compile(r"[!-+\--Z\\^-~]+")  # in a list of them
 WORDS = {"yes": True, "no": False}
 SHOWN = 40  # characters of a value that a message repeats
 
@@ -38,11 +43,14 @@ class Unreadable(ValueError):
 @dataclass(frozen=True)
 class NodeRules:
     """limits: what users may choose. defaults: options of jobs that do not say them; every key has
-    a value. modes: of its GPUs (space); empty: not known."""
+    a value. modes: of its GPUs (space); empty: not known. online, offline: jobs that have that
+    class if they do not say one."""
 
     limits: UserLimits
     defaults: Options
     modes: frozenset[str] = frozenset()
+    online: JobSet = NOBODY
+    offline: JobSet = NOBODY
 
 
 def without(comment: str) -> str:
@@ -59,8 +67,11 @@ def written(comment: str, rules: NodeRules, now: int) -> str:
     """The comment with these rules in place of those before."""
     theirs = without(comment)
     modes = f" {MODES}={','.join(sorted(rules.modes))}" if rules.modes else ""
+    classes = "".join(
+        f" {name}={text}" for name in CLASSES if (text := _words(getattr(rules, name)))
+    )
     said = " ".join(f"{key}={kind.write(_value(rules, key))}" for key, kind in KEYS.items())
-    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}{modes}]"
+    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}{modes}{classes}]"
 
 
 def read(comment: str, now: int) -> NodeRules | None:
@@ -89,7 +100,8 @@ def _rules(said: Mapping[str, str]) -> NodeRules:
             raise Unreadable(f"its {key} is {said[key]:.{SHOWN}}") from None
     defaults = values.pop("defaults")
     modes = frozenset(said.get(MODES, "").split(",")) & {options.TIME, options.MPS}
-    return NodeRules(UserLimits(**values), defaults, modes)
+    classes = (_jobs(said.get(name, "")) for name in CLASSES)
+    return NodeRules(UserLimits(**values), defaults, modes, *classes)
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,23 @@ class _Kind:
     field: str
     write: Callable[[Any], str]
     read: Callable[[str], Any]
+
+
+def _words(jobs: JobSet) -> str:
+    """As many of the words as there is room for; those that cannot stand there are left out."""
+    found = ""
+    for word in jobs.words:
+        longer = f"{found},{word}" if found else word
+        if WORD.fullmatch(word) and len(longer) <= LONGEST:
+            found = longer
+    return found
+
+
+def _jobs(text: str) -> JobSet:
+    try:
+        return job_sets.read(text.split(",") if text else [], "the Comment")
+    except Refused:
+        raise Unreadable(f"a set of jobs in it is {text:.{SHOWN}}") from None
 
 
 def _value(rules: NodeRules, key: str) -> Any:

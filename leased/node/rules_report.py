@@ -73,7 +73,8 @@ class RulesReport:
         if not config.tell_placer:
             return None
         modes = frozenset(device.space for device in (config.device, *config.devices.values()))
-        return NodeRules(self.limits(), config.defaults, modes)
+        classes = config.classes
+        return NodeRules(self.limits(), config.defaults, modes, classes.online, classes.offline)
 
     def _is_old(self) -> bool:
         """Whether the time that was written is no longer near. The clock may have been set."""

@@ -93,12 +93,13 @@ class Cluster:
         nodes = {node: self.nodes[node]}
         return Cluster(nodes, {node: gpus}, cpus, memory, self.rules, self.closed)
 
-    def asked(self, node: str, ticket: Ticket | None) -> Asked:
+    def asked(self, node: str, ticket: Ticket | None, job: QueuedJob) -> Asked:
         """What a job asks of a GPU of the node. ticket: None: it has neither labels nor a share of
         its own."""
-        rules = self.rules.get(node)
+        rules, known = self.rules.get(node), self.nodes.get(node)
         if rules is not None:
-            return rules(ticket.options if ticket else "")
+            owner = job.owner(known.partitions if known else ())
+            return rules(ticket.options if ticket else "", owner)
         return Asked(ticket.request if ticket else Request())
 
     def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
@@ -128,7 +129,7 @@ class Cluster:
         not give it now have the reason in `shut`."""
         found = []
         for node, gpus in self.by_node.items():
-            asked = self.asked(node, ticket)
+            asked = self.asked(node, ticket, job)
             refused = self.refusal(job, node) or asked.refusal
             chosen = None if refused else self.chosen_on(job, node)
             for index, gpu in enumerate(gpus):
@@ -143,7 +144,7 @@ class Cluster:
         """Why the rules of nodes forbid the job on each that it could have otherwise, with the
         remedy; "": they do not."""
         may = [node for node, gpus in self.by_node.items() if gpus and not self.refusal(job, node)]
-        refusals = [self.asked(node, ticket).refusal for node in may]
+        refusals = [self.asked(node, ticket, job).refusal for node in may]
         return refusals[0] if refusals and all(refusals) else ""
 
     def refusal(self, job: QueuedJob, node: str) -> str:

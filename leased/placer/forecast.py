@@ -56,7 +56,7 @@ def forecast(
     stays: what jobs have of the node. elsewhere: GPUs of other nodes that have the job's affinity
     label.
     """
-    if cluster.exclusion(job, node) or cluster.asked(node, ticket).refusal:
+    if cluster.exclusion(job, node) or cluster.asked(node, ticket, job).refusal:
         return None
     after = cluster.only(node)
     at, endless = float(now), 0
@@ -99,7 +99,7 @@ def stays_of(cluster: Cluster, job: QueuedJob, ticket: Ticket | None) -> list[tu
     found = []
     for node in nodes:
         whole = None in given.values()
-        request = Request() if whole else cluster.asked(node, ticket).request
+        request = Request() if whole else cluster.asked(node, ticket, job).request
         found.append((node, Stay(end, given, request, cpus, memory)))
     return found
 

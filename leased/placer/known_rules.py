@@ -13,11 +13,13 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from leased.admin import node_rules
+from leased.admin.job_class import of_site
 from leased.admin.label_check import request_of
 from leased.admin.node_rules import NodeRules, Unreadable
 from leased.base import words
 from leased.base.errors import Refused
 from leased.config import options
+from leased.config.job_sets import Owner
 from leased.config.options import Options, Resolved
 from leased.placer.model import Asked, Rules, View
 from leased.slurm.nodes_json import GpuNode
@@ -28,13 +30,15 @@ SHOWN = 20  # nodes that a line of the journal names
 
 
 @lru_cache(maxsize=8192)
-def asked(rules: NodeRules, text: str) -> Asked:
-    """What a job with these options asks of a GPU of such a node."""
+def asked(rules: NodeRules, text: str, owner: Owner) -> Asked:
+    """What a job with these options, of this owner, asks of a GPU of such a node."""
     try:
         said = options.parse(text)
     except Refused as fault:
         return Asked(request_of(Resolved.of(options.Options(), rules.defaults)), fault.sentence())
     given = rules.limits.with_quantum(Resolved.of(said, rules.defaults), said)
+    job_class = said.job_class or of_site(owner, rules) or given.job_class
+    given = replace(given, job_class=job_class)
     try:
         rules.limits.check(given)
     except Refused as fault:

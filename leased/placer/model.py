@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from leased.config.job_sets import Owner
 from leased.matching.model import Model
 from leased.matching.profile import Kind, Profile
 from leased.placement.api import Request
@@ -23,8 +24,8 @@ class Asked(NamedTuple):
     refusal: str = ""
 
 
-# What jobs with such options ask of a GPU of a node.
-Rules = Callable[[str], Asked]
+# What a job with such options, of such an owner, asks of a GPU of a node.
+Rules = Callable[[str, Owner], Asked]
 
 
 @dataclass(frozen=True)

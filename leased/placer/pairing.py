@@ -64,18 +64,20 @@ def _rows(turn: Turn, pending: Iterable[tuple[QueuedJob, Ticket]], labels: Label
     for job, ticket in pending:
         profile = turn.view.profiles.get(kind_of(job))
         request = ticket.request
-        if profile is not None and request.job_class == OFFLINE and request.affinity is None:
+        if profile is not None and request.job_class != ONLINE and request.affinity is None:
             for label in labels(turn, job):
                 yield Row(label, job, ticket, profile)
 
 
 def _worths(turn: Turn, row: Row) -> dict[Place, float]:
-    """What each GPU is worth that the job could get, and of which it is known what is there."""
+    """What each GPU is worth that the job could get, and of which it is known what is there. None
+    is where the job is not offline: a node may give it that class."""
     model = turn.settings.model
     assert model is not None
     found = {}
     for offer in turn.offers(unbound(row.job, row.ticket), row.ticket):
-        if not isinstance(kubeshare.place(offer.request, [offer.device]), Placed):
+        offline = offer.request.job_class == OFFLINE
+        if not (offline and isinstance(kubeshare.place(offer.request, [offer.device]), Placed)):
             continue
         online = _online(turn, offer)
         if offer.device.is_idle:

@@ -87,7 +87,7 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
         return ""
     asked = unbound(job, ticket)
     offers = turn.offers(asked, ticket)
-    answer = choose(ticket, _best(turn, ticket, label, offers))
+    answer = choose(ticket, _best(turn, label, offers))
     if not isinstance(answer, Placed):
         answer = choose(ticket, offers)
     if isinstance(answer, Placed):
@@ -98,10 +98,10 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
     return reason
 
 
-def _best(turn: Turn, ticket: Ticket, label: str, offers: list[Offer]) -> list[Offer]:
+def _best(turn: Turn, label: str, offers: list[Offer]) -> list[Offer]:
     """Those that are tried before all others: of an offline job the one that it is matched with, of
     an online one those without another."""
-    if ticket.request.job_class == ONLINE:
+    if any(each.request.job_class == ONLINE for each in offers):
         return [each for each in offers if not _has_online(each)]
     return [each for each in offers if each.place == turn.pairs.get(label)]
 
@@ -160,7 +160,7 @@ def _kind(turn: Turn, job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
     """What decides where a job fits: jobs of the same kind fit on the same GPUs."""
     return (
         *(ticket.request, ticket.options, job.shards, job.gpu_type, job.partitions, job.required),
-        *(job.excluded, job.features, job.cpus, job.memory),
+        *(job.excluded, job.features, job.cpus, job.memory, job.user_id, job.qos, job.account),
         job.limit_s if turn.reserved else 0,
     )
 

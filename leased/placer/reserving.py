@@ -68,7 +68,7 @@ def _best(
             latest=best.free if best else None,
         )
         if free is not None and (best is None or free < best.free):
-            label = cluster.asked(node, ticket).request.affinity
+            label = cluster.asked(node, ticket, job).request.affinity
             best = Reserved(job, ticket, node, free, label, elsewhere, now)
     return best
 

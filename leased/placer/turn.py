@@ -73,7 +73,7 @@ class Turn:
     def take(self, ticket: Ticket, job: QueuedJob) -> None:
         """The job has got its place, and will begin there."""
         if ticket.gpu >= 0:
-            request = self.cluster.asked(ticket.node, ticket).request
+            request = self.cluster.asked(ticket.node, ticket, job).request
             stay = stay_of(job, self.begin(ticket.let_at), ticket.gpu, request)
             take(self.cluster, ticket.node, stay)
             self.there.setdefault((ticket.node, ticket.gpu), []).append(job)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leased.config.job_sets import Owner
 from leased.matching.profile import NAME_MOST
 from leased.slurm import gres_text
 from leased.slurm.hostlists import expand
@@ -41,7 +42,8 @@ class QueuedJob:
     asks for, of GPUs of that type; "": any. given: by GPU, how many shards it has of it; None: the
     GPU as a whole. cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its
     time limit; 0: none, or a year or more. end: when it will have ended at the latest, seconds
-    since 1970; 0: unknown. name: that its user has given it, or the beginning of it.
+    since 1970; 0: unknown. name: that its user has given it, or the beginning of it. qos, account:
+    "": not known.
     """
 
     job_id: int
@@ -72,6 +74,13 @@ class QueuedJob:
     limit_s: int = 0
     end: int = 0
     name: str = ""
+    qos: str = ""
+    account: str = ""
+
+    def owner(self, partitions: Container[str]) -> Owner:
+        """Whose it is, in the first of its partitions that is one of these."""
+        partition = next((one for one in self.partitions if one in partitions), "")
+        return Owner(self.user_id, partition, self.qos, self.account)
 
     @property
     def label(self) -> str:
@@ -151,6 +160,8 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         # Of a job without a limit Slurm says that it ends in a year.
         end=number_of(said.get("end_time")) if limit_s and state not in NO_END else 0,
         name=text_of(said.get("name"))[:NAME_MOST],
+        qos=text_of(said.get("qos"))[:NAME_MOST],
+        account=text_of(said.get("account"))[:NAME_MOST],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from leased.admin import node_rules
 from leased.admin.node_rules import NodeRules, Unreadable, read, without, written
 from leased.admin.user_limits import UserLimits
 from leased.config import config, options
+from leased.config.job_sets import JobSet
 
 NOW = 1_800_000_000
 DAY = 86400
@@ -35,12 +37,27 @@ COMMENTS: st.SearchStrategy[str] = st.text().filter(lambda text: "[gpu-leased " 
 MODES = st.sets(st.sampled_from(["time", "mps"])).map(frozenset)
 
 
-@given(st.builds(NodeRules, LIMITS, DEFAULTS, MODES), COMMENTS, st.integers(-DAY, DAY))
+JOBS = st.sampled_from([(), ("all",), ("partition:serve", "user:7", "account:a-b.c")]).map(JobSet)
+
+
+@given(st.builds(NodeRules, LIMITS, DEFAULTS, MODES, JOBS, JOBS), COMMENTS, st.integers(-DAY, DAY))
 def test_what_is_written_is_read(rules: NodeRules, comment: str, age: int) -> None:
     made = written(comment, rules, NOW)
     assert read(made, NOW + age) == rules
     assert without(made) == comment
     assert written(made, rules, NOW) == made
+
+
+def test_names_for_which_there_is_no_room_are_left_out_and_the_rest_is_read() -> None:
+    names = [f"account:{n:03}" for n in range(100)]
+    odd = ("account:a b", "qos:]", "account:a,b")
+    said = replace(RULES, online=JobSet((*odd, *names)))
+    found = read(written("", said, NOW), NOW)
+    assert found is not None
+    assert found.online.words == tuple(names[: len(found.online.words)])
+    assert len(found.online.words) > 30
+    with pytest.raises(Unreadable, match="a set of jobs in it is serve"):
+        read(WRITTEN.replace("]", " online=serve]"), NOW)
 
 
 def test_a_comment_without_rules_has_none() -> None:

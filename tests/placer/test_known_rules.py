@@ -11,6 +11,7 @@ import pytest
 from leased.admin.node_rules import NodeRules, written
 from leased.admin.user_limits import UserLimits
 from leased.config import config, options
+from leased.config.job_sets import Owner
 from leased.placer.known_rules import KnownRules, asked
 from leased.placer.model import Rules, View
 from tests.placer.scenes import HOLD, T0, Slurm, job, node, reason, running
@@ -166,7 +167,7 @@ def test_comments_become_rules_and_what_is_not_believed_is_said_once(
     for _ in range(2):
         found = known.added(view).rules
     assert list(found) == ["n1"]
-    assert found["n1"]("exclusion:x").refusal
+    assert found["n1"]("exclusion:x", Owner(1000)).refusal
     assert [record.getMessage() for record in caplog.records] == [
         "what n2 allows is unknown, by its Comment: its time is more than a day from now",
         "what n4 allows is unknown, by its Comment: it is of version 7, and only 1 is known here",
@@ -176,5 +177,5 @@ def test_comments_become_rules_and_what_is_not_believed_is_said_once(
 
 
 def test_options_that_a_node_cannot_read_are_refused_there() -> None:
-    assert rules()("nonsense").refusal
-    assert rules("request:0.2")("").request.share == 0.2
+    assert rules()("nonsense", Owner(1000)).refusal
+    assert rules("request:0.2")("", Owner(1000)).request.share == 0.2

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from leased.admin.node_rules import NodeRules
+from leased.admin.user_limits import UserLimits
+from leased.config.config import Config
+from leased.config.job_sets import JobSet
+from leased.config.options import PLAIN
 from leased.matching.features import USAGE, features
 from leased.matching.model import Model, Weights
 from leased.matching.profile import Kind, Profile
+from leased.placer.known_rules import asked
 from leased.placer.model import Settings
 from leased.slurm.queue_json import QueuedJob
 from tests.placer.scenes import HOLD, T0, Slurm, job, node, running
@@ -50,6 +57,32 @@ def test_jobs_go_where_they_are_worth_the_most_together() -> None:
     slurm.add(offline(3, "small"), offline(4, "large"))
     slurm.go(5)
     assert (slurm.where("3"), slurm.where("4")) == (("n1", 0), ("n2", 0))
+
+
+def test_a_class_that_nodes_give_counts_as_one_that_jobs_say() -> None:
+    """The services run without having said their class, and without the placer; the batch jobs have
+    theirs by their account."""
+    online_ones, batch = JobSet(("qos:serve",)), JobSet(("account:batch",))
+    rules = NodeRules(UserLimits.of(Config()), PLAIN, online=online_ones, offline=batch)
+    slurm = scene(3)
+    slurm.rules = {name: partial(asked, rules) for name in ("n1", "n2", "n3")}
+    slurm.add(running(job(1, name="heavy", qos="serve"), "n1"))
+    slurm.add(running(job(2, name="light", qos="serve"), "n2"))
+    slurm.add(online(3, "light", "n3"))
+    slurm.add(running(job(4, "request:0.1", name="busy"), "n3"))
+    slurm.add(job(5, "anti-affinity:b", name="large", account="batch"))
+    slurm.go(5)
+    assert slurm.where("5") == ("n2", 0), "beside the service that leaves it most"
+
+
+def test_an_online_job_goes_where_no_other_one_is_by_its_node() -> None:
+    rules = NodeRules(UserLimits.of(Config()), PLAIN, online=JobSet(("partition:gpu",)))
+    slurm = scene(2)
+    slurm.rules = {name: partial(asked, rules) for name in ("n1", "n2")}
+    slurm.add(running(job(1, name="light"), "n1"), running(offline(2, "large"), "n2"))
+    slurm.add(job(3, "anti-affinity:x"))
+    slurm.go(5)
+    assert slurm.where("3") == ("n2", 0)
 
 
 def test_an_idle_gpu_is_worth_most() -> None:
