@@ -40,10 +40,14 @@ def setup(device: int = 0) -> Any:
     ok(d.cuInit(0))
     context = ok(d.cuDevicePrimaryCtxRetain(device))
     ok(d.cuCtxSetCurrent(context))
-    module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
-    for name in PARAMETERS:
-        functions[name] = ok(d.cuModuleGetFunction(module, name.encode()))
+    functions.update(load())
     return context
+
+
+def load() -> dict[str, Any]:
+    """The kernels by name, for the current context."""
+    module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
+    return {name: ok(d.cuModuleGetFunction(module, name.encode())) for name in PARAMETERS}
 
 
 def launch(name: str, *values: Any, stream: Any = 0, grid: int = 4, block: int = 64) -> Any:

@@ -25,7 +25,8 @@ enum emu_op {
 	                 * with its NUL -> r0 devices; the process counts only those from then on */
 	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
 	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
-	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 its whole or 0 -> r0 ctx */
+	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 its whole or 0, arg3 the multiprocessors
+	                 * that it may use, or 0: all -> r0 ctx */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */
 	EMU_STREAM_CREATE, /* arg0 ctx, arg1 non-blocking -> r0 stream */

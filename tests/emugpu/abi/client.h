@@ -22,7 +22,7 @@ struct emu_ctx {
 	unsigned refs, flags;
 	CUresult error;           /* sticky */
 	struct emu_ctx *whole;    /* of a green context: the primary context to which it belongs */
-	unsigned multiprocessors; /* of a green context */
+	unsigned multiprocessors; /* that it may use; 0: all that the process may */
 	uint32_t groups[4], first_channel, n_channels; /* its objects in the kernel: channels.c */
 };
 

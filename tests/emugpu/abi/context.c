@@ -45,9 +45,9 @@ CUresult emu_sticky(struct emu_ctx *ctx, CUresult result)
 
 CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device)
 {
-	struct emu_request q = {
-	    .op = EMU_CTX_CREATE,
-	    .arg = {(uint64_t)device, ctx->primary, ctx->whole ? ctx->whole->id : 0}};
+	struct emu_request q = {.op = EMU_CTX_CREATE,
+	                        .arg = {(uint64_t)device, ctx->primary,
+	                                ctx->whole ? ctx->whole->id : 0, ctx->multiprocessors}};
 	struct emu_reply r;
 
 	TRY(emu_call(&q, &r, NULL));
@@ -174,7 +174,8 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
 	return CUDA_SUCCESS;
 }
 
-static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
+static CUresult create(CUcontext *out, unsigned int multiprocessors, unsigned int flags,
+                       CUdevice device)
 {
 	struct emu_ctx *ctx;
 	CUresult result;
@@ -183,6 +184,7 @@ static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	ctx->multiprocessors = multiprocessors;
 	result = emu_open_context(ctx, device);
 	if (result) {
 		free(ctx);
@@ -199,7 +201,26 @@ static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
 EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	return create(out, flags, device);
+	return create(out, 0, flags, device);
+}
+
+/* Under MPS alone, as with NVIDIA's driver; rounded up to what the device can divide. */
+static CUresult affinity(const CUexecAffinityParam *params, int n, CUdevice device, unsigned *count)
+{
+	*count = 0;
+	TRY(check(device));
+	if (n < 0 || (n && !params))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < n; i++) {
+		unsigned wanted = params[i].param.smCount.val;
+
+		if (!emu_mps_server || params[i].type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+			return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+		if (!wanted || wanted > emu_info[device].multiprocessors)
+			return CUDA_ERROR_INVALID_VALUE;
+		*count = (wanted + 1) / 2 * 2;
+	}
+	return CUDA_SUCCESS;
 }
 
 CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n, unsigned int flags,
@@ -207,23 +228,50 @@ CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n, unsi
 EXPORT CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n,
                                unsigned int flags, CUdevice device)
 {
-	(void)params;
-	return n ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device);
+	unsigned count;
+
+	TRY(affinity(params, n, device, &count));
+	return create(out, count, flags, device);
 }
 
 EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags,
                                CUdevice device)
 {
-	if (params && (params->numExecAffinityParams || params->cigParams))
+	unsigned count = 0;
+
+	if (params && params->cigParams)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return create(out, flags, device);
+	if (params)
+		TRY(affinity(params->execAffinityParams, params->numExecAffinityParams, device,
+		             &count));
+	return create(out, count, flags, device);
+}
+
+EXPORT CUresult cuCtxGetExecAffinity(CUexecAffinityParam *out, CUexecAffinityType type)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	if (!emu_mps_server || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+	out->type = type;
+	out->param.smCount.val =
+	    ctx->multiprocessors ? ctx->multiprocessors : emu_info[ctx->device].multiprocessors;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetExecAffinitySupport(int *out, CUexecAffinityType type, CUdevice device)
+{
+	TRY(check(device));
+	*out = emu_mps_server && type == CU_EXEC_AFFINITY_TYPE_SM_COUNT;
+	return CUDA_SUCCESS;
 }
 
 /* For tests: a context of a call that has passed whoever stands before the driver. */
 CUresult emugpu_late_context(CUcontext *out, CUdevice device);
 EXPORT CUresult emugpu_late_context(CUcontext *out, CUdevice device)
 {
-	return create(out, 0, device);
+	return create(out, 0, 0, device);
 }
 
 EXPORT CUresult cuCtxDestroy(CUcontext handle)

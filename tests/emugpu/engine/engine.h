@@ -25,6 +25,8 @@ struct model {
 	/* By which part kernels take longer where others have worked all the time; by which part
 	 * the clock falls where the device has; and what lately means. 0: by none. */
 	double contention, throttle;
+	double sm_knee; /* the part of the multiprocessors from which on a kernel that passes over
+	                 * memory has all its speed; 1: none */
 	uint64_t load_ns;
 	unsigned cc_major, cc_minor, multiprocessors;
 };
@@ -228,7 +230,8 @@ struct context {
 	struct group groups[N_GROUPS];
 	uint32_t running;      /* operations that an engine is working on */
 	struct load load;      /* its kernels */
-	uint64_t rests_until;  /* it has had its part of the multiprocessors (MPS) until then */
+	double part;           /* of the multiprocessors that it may use */
+	uint64_t rests_until;  /* it has had its part of them (MPS) until then */
 	enum emu_status error; /* sticky */
 };
 
@@ -307,6 +310,7 @@ struct device {
 		uint64_t slice_left; /* ns of the slice of the context that it served last */
 		uint64_t last_id;    /* the context that it served last; the next one in order is
 		                      * served next */
+		uint64_t last_mps;   /* the MPS server of that one; 0: none */
 		pthread_cond_t work; /* it has to look for an operation */
 		pthread_t thread;
 	} engines[N_ENGINES + MORE_HOST_ENGINES];
@@ -481,9 +485,11 @@ void slice_end(struct context *context);
 /* exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);
-/* whole: of a green context, which takes no memory, its primary context; else NULL. */
+/* whole: of a green context, which takes no memory, its primary context; else NULL.
+ * multiprocessors: that it may use; 0: all that its process may. */
 struct context *context_create(struct process *process, struct device *device, bool primary,
-                               struct context *whole, enum emu_status *status);
+                               struct context *whole, uint64_t multiprocessors,
+                               enum emu_status *status);
 bool context_includes(const struct context *context, const struct context *other);
 void context_destroy(struct context *context);
 struct stream *stream_create(struct context *context, bool non_blocking);

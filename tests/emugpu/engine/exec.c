@@ -267,14 +267,26 @@ static struct op *ready_op(const struct context *context, enum engine_kind kind)
 	return best;
 }
 
-/* A client of MPS with a part of the multiprocessors takes longer in proportion: after its work has
- * had the device for `ns` it rests for the others' part. */
+/* A client of MPS that may use a part of the multiprocessors has them while others have the rest:
+ * after its work has had the whole device for `ns` it rests for the others' part. */
 static void rest(struct engine *engine, struct context *context, uint64_t ns)
 {
-	uint64_t percent = context->process->percent;
+	if (engine->kind == ENGINE_COMPUTE && context->process->mps && context->part < 1)
+		context->rests_until =
+		    engine->until + (uint64_t)((double)ns * (1 - context->part) / context->part);
+}
 
-	if (engine->kind == ENGINE_COMPUTE && context->process->mps && percent < 100)
-		context->rests_until = engine->until + ns * (100 - percent) / percent;
+/* How long an operation has the whole device that takes `ns` with all multiprocessors. With a part
+ * of them it is as fast as the part is of the knee. Under MPS others have the rest meanwhile; else
+ * nobody has. */
+static uint64_t with_part(const struct op *op, uint64_t ns)
+{
+	const struct context *context = op->stream->context;
+	bool streams = op->kind != EMU_LAUNCH || op->arg[1] != EMU_SPIN;
+	double knee = streams ? context->device->model->sm_knee : 1;
+	double speed = context->part < knee ? context->part / knee : 1;
+
+	return (uint64_t)((double)ns * (context->process->mps ? context->part : 1) / speed);
 }
 
 /* Waits until there may be work again: somebody says so, or a context has rested. */
@@ -437,20 +449,24 @@ static void compute(struct engine *engine, struct op *op)
 	} else {
 		op->owed = work_slice(engine, op, &op->computed);
 		if (engine->kind == ENGINE_COMPUTE)
-			op->owed = load_slows(op->stream->context, op->owed, engine->until);
+			op->owed =
+			    with_part(op, load_slows(op->stream->context, op->owed, engine->until));
 	}
 	if (op->kind == EMU_READ_TO)
 		deliver(op);
 }
 
-/* What the device loses when it turns to another group. */
+/* What the device loses when it turns to another group: those of a server of MPS run at once. */
 static uint64_t turn_to(struct engine *engine, const struct context *context)
 {
-	bool switched = engine->last_id && engine->last_id != context->id;
+	uint64_t mps = context->process->mps;
+	bool switched =
+	    engine->last_id && engine->last_id != context->id && !(mps && engine->last_mps == mps);
 
 	if (engine->kind == ENGINE_COMPUTE && (engine->waited || engine->last_id != context->id))
 		engine->slice_left = group_slice_ns(context);
 	engine->last_id = context->id;
+	engine->last_mps = mps;
 	return switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
 }
 

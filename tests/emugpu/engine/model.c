@@ -37,6 +37,8 @@ static int set_key(struct model *m, const char *key, const char *value)
 		m->duplex = number;
 	else if (!strcmp(key, "contention"))
 		m->contention = number;
+	else if (!strcmp(key, "sm_knee"))
+		m->sm_knee = number;
 	else if (!strcmp(key, "throttle"))
 		m->throttle = number;
 	else if (!strcmp(key, "multiprocessors"))
@@ -58,9 +60,11 @@ static int check(const struct model *m, char *error, size_t size)
 	         m->duplex <= 0 || m->duplex > 1)
 		snprintf(error, size, "a key is missing, or memory is no multiple of the block");
 	else if (m->contention < 0 || m->throttle < 0 || m->throttle >= 1 ||
-	         ((m->contention || m->throttle) && !m->load_ns))
+	         ((m->contention || m->throttle) && !m->load_ns) || m->sm_knee <= 0 ||
+	         m->sm_knee > 1)
 		snprintf(error, size,
-		         "contention or throttle is out of bounds, or load_us is missing");
+		         "contention, throttle or sm_knee is out of bounds, or load_us is "
+		         "missing");
 	else
 		return 0;
 	return -1;
@@ -72,7 +76,7 @@ int model_load(const char *path, struct model *model, char *error, size_t size)
 	char line[256], key[64], value[64];
 	int number = 0;
 
-	memset(model, 0, sizeof(*model));
+	*model = (struct model){.sm_knee = 1};
 	if (!file) {
 		snprintf(error, size, "cannot open model %s: %s", path, strerror(errno));
 		return -1;

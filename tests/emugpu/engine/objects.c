@@ -32,8 +32,22 @@ void stream_destroy(struct stream *stream)
 	}
 }
 
+/* A client of MPS with a part of the multiprocessors divides it no further by green contexts, as
+ * NVIDIA says of its driver. */
+static double share_of(const struct process *process, const struct device *device,
+                       const struct context *whole, uint64_t multiprocessors)
+{
+	double given = process->mps ? (double)process->percent / 100 : 1;
+	double wanted = (double)multiprocessors / device->model->multiprocessors;
+
+	if (!multiprocessors || wanted > given || (whole && given < 1))
+		return given;
+	return wanted;
+}
+
 struct context *context_create(struct process *process, struct device *device, bool primary,
-                               struct context *whole, enum emu_status *status)
+                               struct context *whole, uint64_t multiprocessors,
+                               enum emu_status *status)
 {
 	struct context *context = calloc(1, sizeof(*context));
 
@@ -46,6 +60,7 @@ struct context *context_create(struct process *process, struct device *device, b
 	context->device = device;
 	context->primary = primary;
 	context->whole = whole;
+	context->part = share_of(process, device, whole, multiprocessors);
 	context->error = whole ? whole->error : EMU_OK;
 	context->id = emulator.next_id++;
 	groups_create(context);

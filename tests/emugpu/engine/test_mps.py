@@ -16,8 +16,9 @@ from tests.emugpu.server import EmulatedGpu
 
 
 @pytest.fixture
-def gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
-    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny", trace=True) as made:
+def gpu(short_dir: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedGpu]:
+    model = getattr(request, "param", "emu-h200-tiny")
+    with EmulatedGpu(short_dir / "gpu", model=model, trace=True) as made:
         yield made
 
 
@@ -120,3 +121,66 @@ def test_without_a_control_program_a_program_runs_as_always(
 ) -> None:
     with client(gpu, {"CUDA_MPS_PIPE_DIRECTORY": str(short_dir)}, BEGINS) as alone:
         assert line(alone) == "CUDA_SUCCESS"
+
+
+# A context with a part of the multiprocessors, and a stream of it.
+WHOLE = "stream = 0"
+GREEN = """
+SM = d.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+parts, n, rest = ok(d.cuDevSmResourceSplitByCount(1, ok(d.cuDeviceGetDevResource(0, SM)), 0, 32))
+green = ok(d.cuGreenCtxCreate(ok(d.cuDevResourceGenerateDesc([parts[0]], 1)), 0, 1))
+stream = ok(d.cuGreenCtxStreamCreate(green, 1, 0))
+"""
+AFFINITY = """
+from tests.emugpu.program_api import load
+SM = d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_SM_COUNT
+wanted = d.CUexecAffinityParam()
+wanted.type = SM
+wanted.param.smCount.val = 31
+made = d.CUctxCreateParams()
+made.execAffinityParams, made.numExecAffinityParams = [wanted], 1
+created = d.cuCtxCreate(made, 0, 0)
+if error(created) != "CUDA_SUCCESS":
+    say(error(created)); sys.exit()
+assert ok(d.cuCtxGetExecAffinity(SM)).param.smCount.val == 32
+functions.update(load())
+stream = 0
+"""
+KERNEL = """
+p = ok(d.cuMemAlloc(MIB))
+ok(launch(KERNEL, stream=stream)); ok(d.cuStreamSynchronize(stream))
+say("done")
+"""
+SPINS, STREAMS = '"spin", 100_000_000', '"add", p, MIB // 4, 1, 400'
+
+
+def times(gpu: EmulatedGpu, env: dict[str, str], code: str, kernel: str) -> tuple[int, int]:
+    """How long the device has worked for a kernel, and from its begin to its end; ns."""
+    told = "setup()\n" + code + KERNEL.replace("KERNEL", kernel)
+    with client(gpu, env, told) as one:
+        assert line(one) == "done"
+        slices = [(start, end) for _, pid, start, end in gpu.trace() if pid == one.pid]
+    return sum(end - start for start, end in slices), slices[-1][1] - slices[0][0]
+
+
+@pytest.mark.parametrize("gpu", ["emu-h200-mps"], indirect=True)
+@pytest.mark.parametrize("code", [GREEN, AFFINITY])
+def test_a_context_has_its_part_of_the_multiprocessors(
+    gpu: EmulatedGpu, mps: dict[str, str], code: str
+) -> None:
+    """32 of 132: a kernel that computes is slower in proportion, and one that passes over memory
+    has all its speed from 0.57 of them on; both leave the rest of the device to others."""
+    part, knee = 32 / 132, 0.57
+    for kernel, costs in ((SPINS, 1.0), (STREAMS, knee)):
+        whole, _ = times(gpu, mps, WHOLE, kernel)
+        busy, took = times(gpu, mps, code, kernel)
+        assert busy == pytest.approx(costs * whole, rel=0.02)
+        assert took > 0.8 * busy / part
+
+
+def test_without_mps_a_green_context_is_slower_and_there_is_no_affinity(gpu: EmulatedGpu) -> None:
+    whole, _ = times(gpu, {}, WHOLE, SPINS)
+    busy, _ = times(gpu, {}, GREEN, SPINS)
+    assert busy == pytest.approx(whole * 132 / 32, rel=0.02)
+    with client(gpu, {}, "setup()\n" + AFFINITY) as one:
+        assert line(one) == "UNSUPPORTED_EXEC_AFFINITY"

@@ -217,7 +217,7 @@ static bool create_context(struct connection *c, const struct emu_request *q)
 	enum emu_status status = EMU_INVALID;
 
 	if (device && (whole || !q->arg[2]))
-		context = context_create(c->process, device, q->arg[1], whole, &status);
+		context = context_create(c->process, device, q->arg[1], whole, q->arg[3], &status);
 	return reply(c, status, (uint64_t[5]){context ? context->id : 0});
 }
 
