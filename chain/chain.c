@@ -1,6 +1,7 @@
 /* chain.c: a component's side of a chain. */
 #include "driver.h"
 #include "message.h"
+#include "parts.h"
 #include "table.h"
 
 #include <dlfcn.h>
@@ -40,6 +41,7 @@ struct gpu_lease_chain {
 	const struct chain_cuda *cuda;
 	pthread_mutex_t lock; /* of `mapped`, and of questions to the keeper */
 	atomic_uint later;    /* host functions that have not run yet */
+	struct chain_parts parts;
 	struct mapped mapped[CHAIN_BUFFERS];
 };
 
@@ -274,6 +276,7 @@ void gpu_lease_chain_close(struct gpu_lease_chain *chain)
 	for (int i = 0; i < CHAIN_BUFFERS; i++)
 		if (chain->mapped[i].birth)
 			chain->cuda->cuIpcCloseMemHandle(chain->mapped[i].at);
+	parts_end(&chain->parts, chain->cuda);
 	close(chain->keeper);
 	munmap(chain->table, sizeof(*chain->table));
 	free(chain);
@@ -687,4 +690,42 @@ int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_u
 	}
 	table_give(table);
 	return 0;
+}
+
+/* -- parts of the multiprocessors
+ * ------------------------------------------------------------------- */
+
+static int fail_part(const char *what, CUresult result)
+{
+	const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+
+	return fail(
+	    GPU_LEASE_CHAIN_PART,
+	    "the driver gives no part of the multiprocessors: %s failed with CUDA error %d%s", what,
+	    (int)result,
+	    percent && strcmp(percent, "100")
+	        ? "; under MPS leave out sm: in --gpu-share, which divides them itself"
+	    : result == CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY
+	        ? "; only a GPU that is shared by MPS has them"
+	        : "");
+}
+
+int gpu_lease_chain_part(struct gpu_lease_chain *chain, enum gpu_lease_chain_parts how,
+                         struct gpu_lease_part *out)
+{
+	void (*ask)(unsigned int *, unsigned int *) = NULL;
+	unsigned int percent = 100, begins = 0;
+	int status = check_process(chain);
+	const char *what = "";
+	CUresult result;
+
+	if (status)
+		return status;
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "gpu_lease_chain_ask_part");
+	if (!ask)
+		return fail(GPU_LEASE_CHAIN_PART, "the job's interposer is of a release that knows "
+		                                  "no parts; submit the job again");
+	ask(&percent, &begins);
+	result = parts_choose(&chain->parts, chain->cuda, how, percent, begins, out, &what);
+	return result ? fail_part(what, result) : 0;
 }

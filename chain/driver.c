@@ -27,6 +27,11 @@ static void find(void)
 	found = found && functions.name;
 	CHAIN_CUDA(FIND)
 #undef FIND
+#define FIND(name, parameters, symbol)                                                             \
+	if (found)                                                                                 \
+		*(void **)&functions.name = function(library, #symbol);
+	CHAIN_PARTS(FIND)
+#undef FIND
 }
 
 const struct chain_cuda *chain_cuda(void)

@@ -21,14 +21,49 @@
 	F(cuStreamSynchronize, (CUstream stream), cuStreamSynchronize)                             \
 	F(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), cuLaunchHostFunc)
 
+/* For parts of the multiprocessors (parts.h). A driver may lack the last ones. */
+#define CHAIN_PARTS(F)                                                                             \
+	F(cuCtxGetCurrent, (CUcontext * out), cuCtxGetCurrent)                                     \
+	F(cuCtxPopCurrent, (CUcontext * out), cuCtxPopCurrent_v2)                                  \
+	F(cuCtxDestroy, (CUcontext context), cuCtxDestroy_v2)                                      \
+	F(cuDeviceGetAttribute, (int *out, CUdevice_attribute attribute, CUdevice device),         \
+	  cuDeviceGetAttribute)                                                                    \
+	F(cuStreamCreate, (CUstream * out, unsigned int flags), cuStreamCreate)                    \
+	F(cuStreamDestroy, (CUstream stream), cuStreamDestroy_v2)                                  \
+	F(cuCtxCreate_v3,                                                                          \
+	  (CUcontext * out, CUexecAffinityParam * parameters, int n, unsigned int flags,           \
+	   CUdevice device),                                                                       \
+	  cuCtxCreate_v3)                                                                          \
+	F(cuDeviceGetDevResource, (CUdevice device, CUdevResource * out, CUdevResourceType type),  \
+	  cuDeviceGetDevResource)                                                                  \
+	F(cuDevSmResourceSplitByCount,                                                             \
+	  (CUdevResource * out, unsigned int *n, const CUdevResource *in, CUdevResource *rest,     \
+	   unsigned int flags, unsigned int least),                                                \
+	  cuDevSmResourceSplitByCount)                                                             \
+	F(cuDevResourceGenerateDesc,                                                               \
+	  (CUdevResourceDesc * out, CUdevResource * in, unsigned int n),                           \
+	  cuDevResourceGenerateDesc)                                                               \
+	F(cuGreenCtxCreate,                                                                        \
+	  (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned int flags),         \
+	  cuGreenCtxCreate)                                                                        \
+	F(cuGreenCtxDestroy, (CUgreenCtx green), cuGreenCtxDestroy)                                \
+	F(cuCtxFromGreenCtx, (CUcontext * out, CUgreenCtx green), cuCtxFromGreenCtx)               \
+	F(cuGreenCtxStreamCreate,                                                                  \
+	  (CUstream * out, CUgreenCtx green, unsigned int flags, int priority),                    \
+	  cuGreenCtxStreamCreate)
+
 #undef cuDeviceTotalMem
 #undef cuMemAlloc
 #undef cuMemFree
 #undef cuIpcOpenMemHandle
+#undef cuCtxPopCurrent
+#undef cuCtxDestroy
+#undef cuStreamDestroy
 
 struct chain_cuda {
 #define MEMBER(name, parameters, symbol) CUresult(*name) parameters;
 	CHAIN_CUDA(MEMBER)
+	CHAIN_PARTS(MEMBER) /* NULL: the driver lacks it */
 #undef MEMBER
 };
 

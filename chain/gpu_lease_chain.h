@@ -33,7 +33,8 @@ enum gpu_lease_chain_status {
 	GPU_LEASE_CHAIN_FORKED,  /* the chain was opened by the parent of this process */
 	GPU_LEASE_CHAIN_LIMIT,   /* too many components, buffers or takers, or too large */
 	GPU_LEASE_CHAIN_CUDA,    /* the driver's error */
-	GPU_LEASE_CHAIN_SYSTEM   /* the system's error */
+	GPU_LEASE_CHAIN_SYSTEM,  /* the system's error */
+	GPU_LEASE_CHAIN_PART     /* the driver has no context with a part of the multiprocessors */
 };
 
 /* When the work on a buffer is over. */
@@ -82,6 +83,29 @@ struct gpu_lease_chain_use {
 	uint32_t members, zero;    /* components */
 };
 int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_use *out);
+
+/* By which contexts a component keeps to its part of the multiprocessors. */
+enum gpu_lease_chain_parts {
+	GPU_LEASE_CHAIN_AUTO = 0,  /* green ones where the driver has them, else affinity */
+	GPU_LEASE_CHAIN_GREEN = 1, /* of the current context, whose memory and modules are theirs */
+	GPU_LEASE_CHAIN_AFFINITY = 2 /* of their own, under MPS only: load modules in each */
+};
+
+/* What a component uses of the multiprocessors. */
+struct gpu_lease_part {
+	uint32_t percent;
+	uint32_t multiprocessors; /* as the driver has rounded them */
+	void *context;            /* a CUcontext, which is current for the calling thread */
+	void *stream;             /* a CUstream of it that waits for no other one */
+};
+
+/* The part that the component has from now on, which the daemon changes while it looks for what
+ * makes the chain fastest. Call it before each item, and submit that item's work in the context or
+ * the stream. Contexts are made once and kept: at most 16; that of 100% is the one that was current
+ * at the first call. One that was returned 16 different parts ago is destroyed when its work has
+ * ended. One thread calls it. */
+int gpu_lease_chain_part(struct gpu_lease_chain *chain, enum gpu_lease_chain_parts how,
+                         struct gpu_lease_part *out);
 
 /* Why the calling thread's last call has failed, and what helps. */
 const char *gpu_lease_chain_error(void);

@@ -17,7 +17,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_lease import dlpack
 
@@ -25,6 +25,7 @@ HANDLE_BYTES = 64
 LIBRARY = "/usr/lib/gpu-lease/libgpulease-chain.so"
 MOST_TAKERS = 65535
 WAIT, NOW, LATER = 0, 1, 2
+AUTO, GREEN, AFFINITY = 0, 1, 2
 
 
 class ChainError(RuntimeError):
@@ -79,10 +80,14 @@ class SystemFault(ChainError):
     """The system has failed."""
 
 
+class PartError(ChainError):
+    """The driver has no context with a part of the multiprocessors."""
+
+
 # In the order of enum gpu_lease_chain_status.
 _ERRORS: tuple[type[ChainError], ...] = (
     OutsideError, ForgedError, OtherChainError, StaleError, DroppedError, FullError, LateError,
-    EndedError, ForkedError, LimitError, CudaError, SystemFault,
+    EndedError, ForkedError, LimitError, CudaError, SystemFault, PartError,
 )  # fmt: skip
 
 
@@ -106,6 +111,26 @@ class _Use(ctypes.Structure):
     )
 
 
+class _Part(ctypes.Structure):
+    _fields_ = (
+        ("percent", ctypes.c_uint32),
+        ("multiprocessors", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class Part(NamedTuple):
+    """What a component uses of its GPU: per cent of the multiprocessors, and how many they are, as
+    the driver has rounded them. context: a CUcontext, which is current; stream: a CUstream of it
+    that waits for no other one (torch.cuda.ExternalStream(part.stream))."""
+
+    percent: int
+    multiprocessors: int
+    context: int
+    stream: int
+
+
 def _load() -> Any:
     path = os.environ.get("GPU_LEASE_CHAIN_LIBRARY", LIBRARY)
     try:
@@ -121,6 +146,7 @@ def _load() -> Any:
         "get": (pointer, ctypes.c_char_p, ms, buffer),
         "drop": (pointer, buffer, pointer, when),
         "used": (pointer, ctypes.POINTER(_Use)),
+        "part": (pointer, when, ctypes.POINTER(_Part)),
         "close": (pointer,),
     }.items():
         getattr(library, f"gpu_lease_chain_{name}").argtypes = arguments
@@ -214,6 +240,17 @@ class Chain:
     def close(self) -> None:
         """Leave the chain; what this component still holds goes back to the pool."""
         self._end()
+
+    def part(self, how: int = AUTO) -> Part:
+        """The part of the multiprocessors that this component has from now on, under MPS; all of
+        them until the daemon says otherwise. Call it before each item, from one thread, and submit
+        the item's work in the context or the stream. how: GREEN contexts belong to the one that was
+        current at first, with its memory and modules; AFFINITY makes contexts of their own; AUTO:
+        green ones where the driver has them. PartError: it has none."""
+        found = _Part()
+        self._check(self._c.gpu_lease_chain_part(self._chain, how, ctypes.byref(found)))
+        context, stream = found.context or 0, found.stream or 0
+        return Part(found.percent, found.multiprocessors, context, stream)
 
     def __enter__(self) -> Chain:
         return self

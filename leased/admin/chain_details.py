@@ -23,6 +23,7 @@ def of_device(leases: Leases, uuid: str) -> answers.Chain | None:
             {"job": one.tenant.job, "pid": one.client.pid, "part": part / WHOLE}
             for one, part in parts
         ],
+        "by": "parts" if there.by_parts else "slices",
         "calls_s": None if throughput is None else round(throughput, 1),
         "why": there.why,
         "bottleneck": found.bottleneck if found else None,

@@ -143,15 +143,17 @@ class ChainComponent(TypedDict):
 
 
 class Chain(TypedDict):
-    """A chain that has a GPU for itself, with its components in their order. calls_s: how often the
-    last one has submitted work lately; None: not known yet. why: what is done
-    about its division, or why nothing is. bottleneck: which component holds it up; gain: what the
-    division has brought over the plain one; None: not known yet. trials: of the last search, their
-    throughput by that of the first; plain, kept: which of them had the plain division, and the one
-    that was kept. bound: how many trials a search takes at most."""
+    """A chain that has a GPU for itself, with its components in their order. by: "parts" of the
+    multiprocessors, or time "slices". calls_s: how often the last one has submitted work lately;
+    None: not known yet. why: what is done about its division, or why nothing is. bottleneck: which
+    component holds it up; gain: what the division has brought over the plain one; None: not known
+    yet. trials: of the last search, their throughput by that of the first; plain, kept: which of
+    them had the plain division, and the one that was kept. bound: how many trials a search takes at
+    most."""
 
     name: str
     components: list[ChainComponent]
+    by: str
     calls_s: float | None
     why: str
     bottleneck: int | None

@@ -23,8 +23,8 @@ from leased.chains.search import (
 )
 
 S = 1_000_000_000
-SETTLES_NS = S  # after a change of the division; what is in flight then counts for neither
-FIRST_NS, MOST_NS = S, 32 * S  # a window
+SETTLES_S = 1.0  # after a change of the division; what is in flight then counts for neither
+FIRST_S, MOST_NS = 1.0, 32 * S  # a window
 ENOUGH = 100  # calls in a window
 WINDOWS, STEADY = 4, 0.02  # one after the other that say the same, and by how much they may differ
 SHIFT = 0.1  # so much windows differ from what is known when the throughput has shifted
@@ -47,7 +47,7 @@ class Window:
     submit many at once and then none for a while. calls: at its beginning; None: it has not begun.
     seen: at the last look. began, length: ns."""
 
-    length: int = FIRST_NS
+    length: int = field(default_factory=lambda: round(FIRST_S * S))
     calls: int | None = None
     seen: int | None = None
     began: int = 0
@@ -177,4 +177,4 @@ class Optimiser:
     def _set(self, now: int, division: Division) -> None:
         if division != self.division:
             self.division = division
-            self.window.begin(now + SETTLES_NS)
+            self.window.begin(now + round(SETTLES_S * S))

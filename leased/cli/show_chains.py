@@ -24,7 +24,8 @@ def _components(chain: Chain) -> str:
     parts = ", ".join(
         f"process {one['pid']} of job {one['job']} {one['part']:.0%}" for one in chain["components"]
     )
-    return f"{n}, which have of the GPU at most: {parts}"
+    whole = "multiprocessors" if chain["by"] == "parts" else "GPU"
+    return f"{n}, which have of the {whole} at most: {parts}"
 
 
 def _why(chain: Chain) -> str:

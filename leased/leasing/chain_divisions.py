@@ -3,7 +3,8 @@ and what part of the GPU each component has comes out.
 
 A component is a process that has submitted work: one that only keeps memory is none. The last one
 is the process that began last, of the chain's job with the highest number. leased/chains decides;
-what keeps components to a division is one of leased/chains/shares.py.
+what keeps components to a division is one of leased/chains/shares.py: on a GPU that is shared by
+MPS their parts of the multiprocessors, else time slices.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from _gpulease import lib
 
 from leased.chains.optimiser import Optimiser, Window
 from leased.chains.shares import Shares
-from leased.config.options import NONE
+from leased.config.options import MPS, NONE
 from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.chain_parts import ChainParts
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
 
 SEVERAL_GPUS = "the GPU is not divided, since a job of it has several"
 HAS_SHARE = "the GPU is not divided, since a share or a class says how one of its jobs runs"
+FIXED_PART = (
+    "the GPU is not divided, since a process of it keeps the part of the multiprocessors with "
+    "which it began (Chain.part() of gpu_lease changes it)"
+)
 NOT_CONTROLLED = "the GPU is not divided, since the time slices of one of its jobs cannot be set"
 
 
@@ -46,9 +52,11 @@ class Component:
 
 @dataclass
 class Division:
-    """Of one device. refusal: why nothing is tried; None: see the optimiser."""
+    """Of one device. by_parts: of its multiprocessors; else by time slices. refusal: why nothing is
+    tried; None: see the optimiser."""
 
     chain: str
+    by_parts: bool
     components: list[Component]
     optimiser: Optimiser
     refusal: str | None
@@ -65,37 +73,43 @@ class ChainDivisions:
 
     loop: ArbiterLoop
     registry: Registry
-    shares: Shares
+    slices: Shares
     of: dict[str, Division] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parts = ChainParts(self.registry)
 
     def look(self, uuid: str) -> None:
         """Call it twice a second for each device that jobs share."""
         there = self._tenants(uuid)
         if not there:
             if self.of.pop(uuid, None) is not None:
-                self.shares.apply(uuid, {})
+                self.slices.apply(uuid, {})
+                self.parts.apply(uuid, {})
             return
+        by_parts = there[0].given.space == MPS
         refusal = _refusal(there)
-        components = [] if refusal else self._components(there)
+        components = [] if refusal else self._components(there, by_parts)
+        if any(one.client.part is None for one in components if by_parts):
+            refusal, components = FIXED_PART, []
         processes = tuple(one.client.pid for one in components)
         known = self.of.get(uuid)
         same = known is not None and known.optimiser.components == processes
         begins = Window(began=self.loop.clock())
         optimiser = known.optimiser if known and same else Optimiser(processes, window=begins)
-        self.of[uuid] = Division(there[0].chain, components, optimiser, refusal)
+        self.of[uuid] = Division(there[0].chain, by_parts, components, optimiser, refusal)
         if components:
             self._ask(components[-1].client, optimiser)
-        self.shares.apply(uuid, dict(zip(processes, optimiser.division)))
+        shares: Shares = self.parts if by_parts else self.slices
+        shares.apply(uuid, dict(zip(processes, optimiser.division)))
 
-    def _components(self, tenants: list[Tenant]) -> list[Component]:
+    def _components(self, tenants: list[Tenant], by_parts: bool) -> list[Component]:
         """In their order. Of whom it is not known whether it is one, it is asked."""
         there = [
             Component(tenant, client)
             for tenant in tenants
             for client in tenant.clients
-            if client.held
-            and client.channels is not None
-            and client.channels.state == lib.GL_CHANNELS_CONTROLLED
+            if client.held and (by_parts or _is_controlled(client))
         ]
         for one in there:
             if not one.works:
@@ -126,6 +140,12 @@ def _refusal(tenants: list[Tenant]) -> str | None:
     given = [tenant.given for tenant in tenants]
     if any(len(tenant.gang) > 1 for tenant in tenants):
         return SEVERAL_GPUS
-    if any(one.request or one.limit < 1 or one.job_class != NONE for one in given):
+    if any(one.request or min(one.limit, one.sm) < 1 or one.job_class != NONE for one in given):
         return HAS_SHARE
-    return None if all(tenant.controlled for tenant in tenants) else NOT_CONTROLLED
+    can = all(tenant.controlled or tenant.given.space == MPS for tenant in tenants)
+    return None if can else NOT_CONTROLLED
+
+
+def _is_controlled(client: Client) -> bool:
+    said = client.channels
+    return said is not None and said.state == lib.GL_CHANNELS_CONTROLLED

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from _gpulease import lib
 
+from leased.chains.shares import Part
 from leased.classes.pulse import Work
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
@@ -47,6 +48,7 @@ class Client(Protocol):
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
     runs: dict[str, Runs]  # by UUID, Choice.runs as it was told
+    part: Part | None  # of the multiprocessors, as it was told; None: it does not change its part
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
     progress: client_messages.Progress  # what it last answered to MEASURE
     progress_at: int | None  # when it said so; None: it has not

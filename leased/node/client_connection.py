@@ -13,6 +13,7 @@ from _gpulease import lib
 
 from leased.base.errors import Refused
 from leased.base.requests import answered
+from leased.chains.shares import Part
 from leased.classes.pulse import Work
 from leased.connections import limits
 from leased.connections.connection import Connection
@@ -89,6 +90,7 @@ class ClientConnection(Connection):
         self.details: dict[str, client_messages.Details] = {}
         self.channels: client_messages.Channels | None = None
         self.runs: dict[str, Runs] = {}
+        self.part: Part | None = None
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
         self.keeper = self.moves = self.saves = self.stopped = False
@@ -184,7 +186,7 @@ class ClientConnection(Connection):
     def _leave(self, tenant: Tenant) -> None:
         """Nothing of what it has said to this daemon counts any more."""
         message_handlers.client_gone(self.leases, self, tenant)
-        self.tenant = self.calls = self.channels = None
+        self.tenant = self.calls = self.channels = self.part = None
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""

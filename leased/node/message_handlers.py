@@ -139,6 +139,9 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.Suspends: lambda leases, _, tenant, __: leases.clients.suspends(tenant),
     client_messages.Signalled: lambda leases, _, tenant, __: leases.clients.signalled(tenant),
     client_messages.Saves: _saves,
+    client_messages.Parts: lambda leases, client, tenant, _: leases.chains.parts.said(
+        tenant, client
+    ),
     client_messages.Name: lambda leases, client, _, message: leases.introductions.named(
         client, message
     ),

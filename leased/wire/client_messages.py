@@ -153,6 +153,10 @@ class Signalled(NamedTuple):
     """A thread that waits at the gate has handled a signal."""
 
 
+class Parts(NamedTuple):
+    """The client changes what part of the multiprocessors it uses, as it is told."""
+
+
 class Claim(NamedTuple):
     """The client is about to allocate on a device.
 
@@ -222,6 +226,7 @@ Message = Union[
     Suspends,
     Signalled,
     Saves,
+    Parts,
     Claim,
     Details,
     Channels,
@@ -250,6 +255,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_SUSPENDS: lambda _: Suspends(),
     lib.GL_SIGNALLED: lambda _: Signalled(),
     lib.GL_SAVES: lambda m: Saves(m.at),
+    lib.GL_PARTS: lambda _: Parts(),
     lib.GL_CLAIM: lambda m: Claim(m.number, _uuid(m), m.bytes, m.least),
     lib.GL_DETAILS: lambda m: Details(
         _uuid(m), m.left, m.clean, {why: getattr(m, why) for why in FIXED}

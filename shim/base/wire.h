@@ -58,6 +58,8 @@
  *                 WELCOME and when it changes. A daemon that ignores it leaves the groups alone.
  *   D RUN         How the channel groups of the process on a device run from now on. Sent when
  *                 it changes, and after the first CHANNELS on a connection.
+ *   C PARTS       The program changes what part of the multiprocessors it uses, as RUN says. Sent
+ *                 once on a connection.
  *   D LEAVE       To clients without a lease: evict all memory from all devices, even if nobody
  *                 needs the space. A GRANT restores it.
  *   D MOVES       The job is about to move to another GPU: its work is waited for, and not stopped

@@ -30,14 +30,17 @@ enum gl_run_kind {
 	 * have the same. */
 	GL_RUN_DUTY = 2,
 	/* The same, in place of that, and the program's copies are held as its kernels are. */
-	GL_RUN_DUTY_COPIES = 3
+	GL_RUN_DUTY_COPIES = 3,
+	/* To a process that has sent PARTS. value: what part of the multiprocessors it uses, per
+	 * cent; begins: where that part begins, per mille of them. */
+	GL_RUN_PART = 4
 };
 
 struct gl_run {
 	struct gl_header header;
 	uint8_t uuid[16];           /* GL_UUID_BYTES */
 	uint32_t kind;              /* enum gl_run_kind, perhaps of a later release */
-	uint16_t begins, period_ms; /* of a duty; else 0 */
+	uint16_t begins, period_ms; /* of a duty, or `begins` of a part; else 0 */
 	uint64_t value;
 };
 /* cffi:end */

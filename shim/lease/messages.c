@@ -14,6 +14,7 @@
 #include "lease/keeper.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
+#include "lease/part.h"
 #include "lease/process_lease.h"
 #include "lease/saving.h"
 #include "lease/stops.h"
@@ -80,6 +81,8 @@ static void take_run(const struct gl_run *run)
 		                  &(struct duty){run->value < 1000 ? (uint16_t)run->value : 1000,
 		                                 run->begins % 1000, run->period_ms,
 		                                 run->kind == GL_RUN_DUTY_COPIES});
+	else if (run->kind == GL_RUN_PART)
+		part_take(run->value, run->begins);
 }
 
 /* The driver has restored the process on another GPU, or on the same one. */
@@ -106,6 +109,7 @@ static void take_resync(void)
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	suspend_forget_daemon();
+	part_forget_daemon();
 	lease_forget_daemon(&process_lease);
 	message_hello();
 }

@@ -19,6 +19,7 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/messages.h"
+#include "lease/part.h"
 #include "lease/process_lease.h"
 #include "lease/signals.h"
 #include "lease/stops.h"
@@ -82,6 +83,7 @@ static void speak(void)
 	if (link_is_served()) {
 		meeting_speak();
 		suspend_speak();
+		part_speak();
 	}
 	host_memory_speak();
 	lease_ask(&process_lease);

@@ -105,9 +105,15 @@ def churn(chain: Chain, times: str) -> str:
     return "churned"
 
 
+def part(chain: Chain, how: str) -> str:
+    found = chain.part(int(how))
+    return f"{found.percent} {found.multiprocessors}"
+
+
 COMMANDS: dict[str, Callable[..., str]] = {
     "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
     "drop": drop, "used": used, "fork": after_fork, "array": array, "churn": churn,
+    "part": part,
 }  # fmt: skip
 
 

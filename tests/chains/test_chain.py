@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpu_lease.chain import AFFINITY, GREEN
 from tests.bench.handoff import moved
 from tests.conftest import Start
 from tests.emugpu.programs import finish, line
@@ -240,3 +241,10 @@ def test_buffers_of_a_chain_of_jobs_leave_and_come_back(
 def test_managed_memory_makes_no_chain(component: Components) -> None:
     one = component(options="tq:1,lock:on,memory:managed")
     assert one("alloc", 4096).startswith("CudaError: the job's memory is managed")
+
+
+def test_without_mps_a_component_has_all_multiprocessors_and_no_affinity(
+    component: Components,
+) -> None:
+    one = component()
+    assert one("part", GREEN) == one("part", AFFINITY) == "100 132"

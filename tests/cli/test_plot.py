@@ -184,6 +184,7 @@ CHAIN: Chain = {
     "components": [
         {"job": "7", "pid": 70 + place, "part": part} for place, part in enumerate((1.0, 0.3, 1.0))
     ],
+    "by": "slices",
     "calls_s": 120.0,
     "why": KEEPS,
     "bottleneck": 0,

@@ -11,6 +11,7 @@ from _gpulease import lib
 
 from leased.admin import chain_details
 from leased.chains import optimiser
+from leased.config.options import MPS
 from leased.leasing import chain_divisions
 from leased.leasing.tenant import Tenant
 from leased.leasing.time_slices import IN_CHAIN
@@ -32,6 +33,7 @@ class Chained(Node):
         self.chain, self.done = chain, 0.0
         self.one, self.two = self.member(1), self.member(2)
         self.components = [self.works(t) for t in (self.one, self.two, self.two)]
+        self.division_by = self.part
 
     def member(self, job: int, chain: str = "c", uid: int = 1000, gpus: int = 1) -> Tenant:
         tenant = self.job(job, gpus=gpus)
@@ -48,6 +50,13 @@ class Chained(Node):
         said = client_messages.Progress(calls, 0, 0, 0)
         self.leases.clients.progress(tenant, process, said)
 
+    def by_mps(self, **options: Any) -> None:
+        """The GPU is shared by MPS from now on, and these are options of the first job."""
+        for tenant in (self.one, self.two):
+            tenant.given = replace(tenant.given, space=MPS)
+        self.one.given = replace(self.one.given, **options)
+        self.division_by = lambda process: float(process.part.percent if process.part else 100)
+
     @property
     def last(self) -> Process:
         return self.components[-1]
@@ -63,7 +72,7 @@ class Chained(Node):
 
     @property
     def division(self) -> tuple[int, ...]:
-        return tuple(round(self.part(process)) for process in self.components)
+        return tuple(round(self.division_by(process)) for process in self.components)
 
     @property
     def why(self) -> str:
@@ -220,3 +229,41 @@ def test_in_the_plain_division_jobs_have_the_slices_that_they_would_have_without
         flat.slices.chosen(job, UUIDS[0]).slice_us for job in (1, 2, 2)
     ]
     assert flat.slices.chosen(1, UUIDS[0]).slice_us == LONG_US
+
+
+def test_under_mps_components_have_parts_by_the_division_that_was_found() -> None:
+    node = Chained()
+    node.by_mps()
+    for tenant, process in zip((node.one, node.two, node.two), node.components):
+        node.leases.chains.parts.said(tenant, process)
+    found = node.runs(120)
+    assert (found.why, node.is_divided) == (optimiser.KEEPS, False)
+    assert node.division == found.division
+    assert found.division[0] == 100
+    assert max(found.division[1:]) < 50
+    shown = chain_details.of_device(node.leases, UUIDS[0])
+    assert shown is not None
+    assert shown["by"] == "parts"
+    said = [value for kind, value, *_ in node.last.take() if kind == lib.GL_RUN_PART]
+    assert (said[0], said[-1]) == (100, found.division[-1]), "it was told first that it has all"
+    node.process(node.member(3, ""))
+    node.leases.chains.look(UUIDS[0])
+    assert node.division == (100, 100, 100), "another job is there"
+
+
+@pytest.mark.parametrize(
+    ("says", "options", "why"),
+    [
+        (2, {}, chain_divisions.FIXED_PART),
+        (3, {"sm": 0.5}, chain_divisions.HAS_SHARE),
+    ],
+)
+def test_under_mps_a_chain_is_not_divided(says: int, options: dict[str, Any], why: str) -> None:
+    """says: how many of its components change their parts."""
+    node = Chained()
+    node.by_mps(**options)
+    for tenant, process in list(zip((node.one, node.two, node.two), node.components))[:says]:
+        node.leases.chains.parts.said(tenant, process)
+    node.runs(60)
+    assert node.why == why
+    assert node.division == (100, 100, 100)

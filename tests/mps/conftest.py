@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from leased.mps.control import Control
+from tests.conftest import marked
 from tests.emugpu.mps_control import install
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
@@ -49,3 +52,17 @@ def kill(control: Control) -> None:
     with open_pidfd(pid) as end:
         os.kill(pid, signal.SIGKILL)
         select.select([end], [], [])
+
+
+@pytest.fixture
+def leased(
+    short_dir: Path, emulated_gpu: EmulatedGpu, request: pytest.FixtureRequest
+) -> Iterator[Leased]:
+    """gpu-leased on a GPU that is shared by MPS; the mark `daemon`: what else Leased is told."""
+    more = marked(request, "daemon")
+    conf = f'mps_control = "{install(short_dir)}"\n[device]\nspace = "mps"\n'
+    env = os.environ | emulated_gpu.env
+    with Leased(short_dir / "leased", short_dir / "run", env, conf, **more) as daemon:
+        yield daemon
+        (pid,) = (int(file.read_text()) for file in short_dir.glob("run/mps/*/*.pid"))
+    os.kill(pid, signal.SIGTERM)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.bench.handoff import moved
 from tests.conftest import Start
-from tests.emugpu.mps_control import install
 from tests.emugpu.programs import IMPORTS, finish, go_on, line
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 
 MIB = 160  # of 256
@@ -34,18 +25,6 @@ wrong = sum(words(int(p) + 4 * i, 1) != [word(7 + passes, i)] for i in range(0, 
 say("wrong", wrong)
 """
 )
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    """gpu-leased on a GPU that is shared by MPS."""
-    conf = f'mps_control = "{install(short_dir)}"\n[device]\nspace = "mps"\n'
-    with Leased(
-        short_dir / "leased", short_dir / "run", os.environ | emulated_gpu.env, conf
-    ) as daemon:
-        yield daemon
-        (pid,) = (int(file.read_text()) for file in short_dir.glob("run/mps/*/*.pid"))
-    os.kill(pid, signal.SIGTERM)
 
 
 def test_memory_moves_while_jobs_work(tenant: Start, emulated_gpu: EmulatedGpu) -> None:

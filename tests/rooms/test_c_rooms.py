@@ -14,7 +14,7 @@ BUILT = ROOT / "build" / "meson"
 SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", "lease", "hooks"]
 
 
-CHAIN_ROOMS = ["gpu_lease_chain", "driver", "message", "table", "chain", "keeper"]
+CHAIN_ROOMS = ["gpu_lease_chain", "driver", "message", "parts", "table", "chain", "keeper"]
 SHIM = ROOT / "shim", [BUILT / "shim" / "libgpulease.so.p"]
 CHAIN = (
     ROOT / "chain",

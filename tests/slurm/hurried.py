@@ -1,7 +1,7 @@
 """Run a program with shorter pauses than its own: `hurried MODULE.NAME=SECONDS... -- MODULE ...`.
 
-For what the daemon looks at again and again: it sees the same, sooner. What it waits for, and how
-long it is patient with others, stays as it is.
+For what the daemon looks at again and again, and how often: it sees the same, sooner. What it waits
+for, and how long it is patient with others, stays as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ def put(word: str) -> None:
     module, _, constant = name.rpartition(".")
     found = importlib.import_module(module)
     usual = getattr(found, constant, None)
-    if not isinstance(usual, float) or float(seconds) > usual:
+    if not isinstance(usual, (int, float)) or float(seconds) > usual:
         raise ValueError(f"{name} is {usual}: no pause that {seconds} would shorten")
-    setattr(found, constant, float(seconds))
+    setattr(found, constant, type(usual)(seconds))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased.chains.shares import Part
 from leased.classes.pulse import Work
 from leased.leasing.tenant import Busy
 from leased.processes.identity import ProcessId
@@ -25,6 +26,7 @@ class FakeClient:
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
         self.runs: dict[str, Runs] = {}
+        self.part: Part | None = None
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)

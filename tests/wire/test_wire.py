@@ -56,6 +56,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "host_give": client_messages.HostGive(38),
         "suspends": client_messages.Suspends(),
         "signalled": client_messages.Signalled(),
+        "parts": client_messages.Parts(),
         "claim": client_messages.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}

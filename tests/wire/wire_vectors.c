@@ -52,6 +52,7 @@ static void show_clients(void)
 	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
 	SHOW(signalled, gl_header, GL_SIGNALLED, {0});
 	SHOW(saves, gl_saves, GL_SAVES, {.at = 56});
+	SHOW(parts, gl_header, GL_PARTS, {0});
 	SHOW(details, gl_details, GL_DETAILS,
 	     {.left = 47,
 	      .shared = 48,
