@@ -1,50 +1,206 @@
-"""What dividing a GPU by time slices does for chains, on a real GPU.
+"""Chains on a real GPU: buffers by handle, and what dividing the GPU does.
 
-`python -m tests.gpu.check_chains [--only long,short,even] [--gpu N]` on a machine with a GPU, as
-root. Each check is a chain in one job (tests/bench/chains/parts): what the daemon keeps, and by how
-much the last component is faster so, in comparisons by turns. long: components that have more work
-for an item than a time slice holds; short: less; even: all have as much. Prints a line a check and
-a table; writes chains-GPU.json in $OUT or build/bench. To try it on the emulated GPU:
-`python -m tests.gpu.emulated --model emu-h200-slow tests.gpu.check_chains --mib 1 --rounds 16
---memory 128MiB`.
+`python -m tests.gpu.check_chains [--only NAME,...] [--gpu N]` on a machine with a GPU, as root.
+Each check prints a line when it is known, and its parts before; writes chains-GPU.json in $OUT or
+build/bench after each.
+
+handle: what passing a handle costs (tests/bench/chains/parts/pair.py). passing-N: items a second
+through N components by copies through the host, by CUDA IPC by hand, by torch.multiprocessing, and
+by handle (chain_passing.py). dlpack: PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain
+of N components in one job, by what the daemon keeps, and by how much the last component is faster
+so, in comparisons by turns: parts of the multiprocessors under MPS (mps-N: by green contexts;
+affinity-N: by contexts with a number of multiprocessors), or time slices.
+
+To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
+tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
+driver`, and `python -m tests.gpu.emulated --model emu-h200-mps tests.gpu.check_chains --only
+mps-2,slices-2 --mib 1 --rounds 16 --memory 128MiB`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from tests.bench.chains.parts.optimiser import figures, searched
+from tests.bench.chains.parts.optimiser import CHAINS, figures, searched
+from tests.emugpu.mps_control import install
 from tests.gpu.checks import Result, run_checks
-from tests.gpu.jobs import on_gpu, python, sharing, stopping
+from tests.gpu.jobs import (
+    Job,
+    JobFailed,
+    Sharing,
+    framework_python,
+    on_gpu,
+    sharing,
+    show,
+    stopping,
+)
+from tests.support.chain import LIBRARY
+from tests.support.work_dir import work_dir
 
-# Kernels of each component for an item.
-CHAINS = {"long": (3, 8, 5, 3), "short": (1, 1, 1, 1), "even": (8, 8, 8)}
+SEARCH_S = 100.0
+# So that a trial takes half a second. The windows become longer where these are not steady.
+HURRIED = (
+    "leased.chains.optimiser.SETTLES_S=0.2",
+    "leased.chains.optimiser.FIRST_S=0.3",
+    "leased.monitors.device_monitor.LOOK_S=0.1",
+)
+WAYS = ("host", "ipc", "torch", "ours")
+LEAST_OF_HOST, LEAST_OF_IPC, LARGE_MIB = 10.0, 0.97, 64
 
 
-def check(kernels: tuple[int, ...], chosen: argparse.Namespace) -> Result:
+def environment(chosen: argparse.Namespace) -> dict[str, str]:
+    return on_gpu(chosen.gpu) | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+
+
+def in_job(share: Sharing, chosen: argparse.Namespace, *module: str) -> Job:
+    command = framework_python("-m", *module)
+    return share.tenant(module[0], "memory:swap", command, environment(chosen), str(chosen.gpu))
+
+
+# -- buffers by handle ------------------------------------------------------------------
+
+
+def handle(chosen: argparse.Namespace) -> Result:
     with sharing(chosen.memory) as share:
-        sizes = map(str, (chosen.mib, chosen.rounds, *kernels))
-        command = python("-m", "tests.bench.chains.parts.pipeline", *sizes)
-        job = share.tenant("chain", "chain:check", command, on_gpu(chosen.gpu), str(chosen.gpu))
+        size = str(max(chosen.sizes) << 20)
+        arguments = (size, "10", str(chosen.handles))
+        job = in_job(share, chosen, "tests.bench.chains.parts.pair", *arguments)
+        found = job.result()
+    us = max(found["handle_us"].values())
+    times = found["host_s"] / found["handle_s"]
+    summary = (
+        f"{us:.1f} us, {times:.0f} times as fast as through the host, {found['leaked']} leaked"
+    )
+    return {"good": us <= 30 and not found["leaked"], "summary": summary, **found}
+
+
+def passing(n: int, chosen: argparse.Namespace) -> Result:
+    """Ours in a job, the others without gpu-lease."""
+    rates: dict[str, Any] = {}
+    wrong = 0
+    sizes = ",".join(map(str, chosen.sizes))
+    for way in chosen.ways:
+        arguments = ("tests.gpu.chain_passing", way, str(n), sizes, str(chosen.seconds))
+        try:
+            if way == "ours":
+                with sharing(chosen.memory) as share:
+                    found = in_job(share, chosen, *arguments).result(60)
+            else:
+                command = framework_python("-m", *arguments)
+                found = Job.start(way, command, environment(chosen)).result(60)
+        except JobFailed as fault:
+            print(f"FAILED: {fault}", flush=True)
+            continue
+        rates[way], wrong = found["items_s"], wrong + found["wrong"]
+        show(f"passing-{n} {way}", {mib: round(rate, 1) for mib, rate in rates[way].items()})
+    of = {way: _ratios(rates, way) for way in rates if way != "ours"}
+    good = not wrong and "ours" in rates
+    for mib in (str(size) for size in chosen.sizes if size >= LARGE_MIB):
+        good &= of.get("host", {}).get(mib, LEAST_OF_HOST) >= LEAST_OF_HOST
+        good &= of.get("ipc", {}).get(mib, LEAST_OF_IPC) >= LEAST_OF_IPC
+    summary = "by handle, of " + "; ".join(f"{way}: {ratios}" for way, ratios in of.items())
+    return {"good": good, "summary": summary, "items_s": rates, "wrong": wrong}
+
+
+def _ratios(rates: dict[str, Any], way: str) -> dict[str, float]:
+    ours = rates.get("ours", {})
+    return {mib: round(ours[mib] / rate, 3) for mib, rate in rates[way].items() if mib in ours}
+
+
+def dlpack(chosen: argparse.Namespace) -> Result:
+    with sharing(chosen.memory) as share:
+        names = chosen.libraries.split(",")
+        found = in_job(share, chosen, "tests.gpu.chain_dlpack", *names).result(120)
+    good = all("absent" in one or (one.get("same") and one.get("right")) for one in found.values())
+    return {"good": good, "summary": str(found), **found}
+
+
+# -- dividing the GPU ----------------------------------------------------------------------
+
+
+@contextmanager
+def divided(mode: str, chosen: argparse.Namespace) -> Iterator[Sharing]:
+    """A GPU that is shared by MPS, or by time slices."""
+    if mode == "slices":
+        with sharing(chosen.memory, hurried=HURRIED) as share:
+            yield share
+        return
+    place = work_dir()
+    real = shutil.which("nvidia-cuda-mps-control")
+    program = install(place) if "EMUGPU_DIR" in os.environ else Path(real or "/missing")
+    device, daemon = 'space = "mps"\n', f'mps_control = "{program}"\n'
+    try:
+        with sharing(chosen.memory, "", device, daemon=daemon, hurried=HURRIED) as share:
+            try:
+                yield share
+            finally:
+                _end_mps(share)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _end_mps(share: Sharing) -> None:
+    """As the daemon does on a drained GPU."""
+    for file in (share.leased.run_dir / "mps").glob("*/nvidia-cuda-mps-control.pid"):
+        os.kill(int(file.read_text()), 15)
+
+
+def optimised(mode: str, n: int, chosen: argparse.Namespace) -> Result:
+    sizes = map(str, (chosen.mib, chosen.rounds, *CHAINS[n]))
+    command = framework_python("-m", "tests.bench.chains.parts.pipeline", *sizes)
+    parts = {"mps": "green", "affinity": "affinity", "slices": "none"}[mode]
+    env = environment(chosen) | {"PARTS": parts}
+    if mode != "slices":
+        del env["CUDA_VISIBLE_DEVICES"]  # the daemon says it, by the UUID
+    with divided(mode, chosen) as share:
+        job = share.tenant("chain", "chain:check,memory:swap", command, env, str(chosen.gpu))
         with stopping(job):
             job.wait_ready()
             job.go()
-            found = figures(searched(share.admin, chosen.gpu))
+            try:
+                chain = searched(share.admin, chosen.gpu, SEARCH_S)
+            except RuntimeError as fault:
+                raise job.failed(str(fault)) from None
+    found = figures(chain)
     summary = f"{found['gain']:+.1%} by {found['division']} after {found['trials']} trials"
-    return {"good": found["trials"] <= found["bound"], "summary": summary, **found}
+    good = found["trials"] <= found["bound"] and found["gain"] >= -0.01
+    return {"good": good, "summary": summary, **found, "throughput": chain["trials"]}
+
+
+def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
+    made: dict[str, Callable[[], Result]] = {"handle": partial(handle, chosen)}
+    made |= {f"passing-{n}": partial(passing, n, chosen) for n in CHAINS}
+    made["dlpack"] = partial(dlpack, chosen)
+    for mode in ("mps", "slices", "affinity"):
+        made |= {f"{mode}-{n}": partial(optimised, mode, n, chosen) for n in CHAINS}
+    return made
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default=",".join(CHAINS), help="names, with commas between")
+    parser.add_argument("--only", help="names, with commas between")
     parser.add_argument("--gpu", type=int, default=0)
-    parser.add_argument("--mib", type=int, default=256, help="that a kernel passes over")
-    parser.add_argument("--rounds", type=int, default=8, help="how often: about 1 ms on an H200")
     parser.add_argument("--memory", default="32GiB", help="of the device")
+    parser.add_argument("--sizes", default="1,64,256", help="of items, in MiB")
+    parser.add_argument("--seconds", type=float, default=0.7, help="for each of them")
+    parser.add_argument("--ways", default=",".join(WAYS), help="of passing items")
+    parser.add_argument("--handles", type=int, default=40000)
+    parser.add_argument("--libraries", default="torch,jax,cupy", help="for dlpack")
+    parser.add_argument("--mib", type=int, default=256, help="that a kernel passes over")
+    parser.add_argument("--rounds", type=int, default=2, help="how often: 0.3 ms on an H200")
     chosen = parser.parse_args()
-    checks = {name: partial(check, kernels, chosen) for name, kernels in CHAINS.items()}
-    return run_checks(f"chains-{chosen.gpu}", checks, chosen.only.split(","))
+    chosen.sizes = [int(one) for one in chosen.sizes.split(",")]
+    chosen.ways = chosen.ways.split(",")
+    made = checks(chosen)
+    only = chosen.only.split(",") if chosen.only else list(made)
+    return run_checks(f"chains-{chosen.gpu}", made, only)
 
 
 if __name__ == "__main__":

@@ -235,18 +235,28 @@ class Sharing:
 
 @contextmanager
 def sharing(
-    memory: str, limits: str = "", device: str = "", *, copies: bool = False
+    memory: str,
+    limits: str = "",
+    device: str = "",
+    *,
+    copies: bool = False,
+    daemon: str = "",
+    hurried: Sequence[str] = (),
 ) -> Iterator[Sharing]:
     """The daemon in a directory of its own. memory: cap of the device, as the config takes it.
 
-    limits, device: lines of the configuration's tables of that name. copies: with
-    gpu-leased-copies, as a site has it, so that jobs swap without asking for it.
+    limits, device, daemon: lines of the configuration's tables of that name. copies: with
+    gpu-leased-copies, as a site has it, so that jobs swap without asking for it. hurried: pauses of
+    the daemon to be shorter (tests/slurm/hurried.py).
     """
     work = work_dir()
-    extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
+    extra = f'{daemon}[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
     keeper = Keeper(work / "run") if copies else None
     try:
-        with keeper or nullcontext(), Leased(work, work / "run", os.environ, extra) as leased:
+        with (
+            keeper or nullcontext(),
+            Leased(work, work / "run", os.environ, extra, hurried=hurried) as leased,
+        ):
             try:
                 yield Sharing(leased, keeper)
             finally:

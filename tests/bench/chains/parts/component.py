@@ -3,7 +3,8 @@
 `python -m tests.bench.chains.parts.component MIB ROUNDS KERNELS IN OUT`: so many kernels for an
 item, each of which passes over so much memory so often. IN and OUT are descriptors of pipes, or -1:
 the first component makes items, the last one drops them. Few items wait between two components, so
-none runs far ahead.
+none runs far ahead. Under MPS it has the part of the multiprocessors that the daemon says; PARTS in
+the environment says by which contexts: green (where it is not set), affinity, or none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
+from gpu_lease import chain as chains
+from tests.emugpu import program_api
 from tests.emugpu.program_api import MIB, d, launch, ok, say, setup, wait
 
 ITEM = bytes(1024)
@@ -20,18 +25,40 @@ PIPE_BYTES = 4096  # the least that Linux has
 GRID, BLOCK = 1056, 256  # all multiprocessors of an H200
 
 
+def parts() -> Callable[[], int]:
+    """What chooses the part before each item, and returns the stream for its kernels."""
+    wanted = os.environ.get("PARTS", "green")
+    if "CUDA_MPS_PIPE_DIRECTORY" not in os.environ or wanted == "none":
+        return lambda: 0
+    how = chains.AFFINITY if wanted == "affinity" else chains.GREEN
+    chain = chains.Chain()
+    loaded: dict[int, dict[str, Any]] = {chain.part(how).context: dict(program_api.functions)}
+
+    def choose() -> int:
+        part = chain.part(how)
+        if how == chains.AFFINITY:
+            if part.context not in loaded:
+                loaded[part.context] = program_api.load()
+            program_api.functions.update(loaded[part.context])
+        return part.stream
+
+    return choose
+
+
 def main() -> None:
     mib, rounds, kernels, take, put = map(int, sys.argv[1:])
     if put >= 0:
         fcntl.fcntl(put, F_SETPIPE_SZ, PIPE_BYTES)
     setup()
     memory, words = ok(d.cuMemAlloc(mib * MIB)), mib * MIB // 4
+    choose = parts()
     say("ready")
     wait()
     while take < 0 or os.read(take, len(ITEM)):
+        stream = choose()
         for _ in range(kernels):
-            ok(launch("add", memory, words, 1, rounds, grid=GRID, block=BLOCK))
-        ok(d.cuCtxSynchronize())
+            ok(launch("add", memory, words, 1, rounds, stream=stream, grid=GRID, block=BLOCK))
+        ok(d.cuStreamSynchronize(stream))
         if put >= 0:
             os.write(put, ITEM)
 

@@ -1,0 +1,331 @@
+"""How fast a chain of components passes items of data on, in several ways.
+
+`python -m tests.gpu.chain_passing WAY COMPONENTS MIB,MIB,... SECONDS`. The first component fills
+4 KiB of an item, each further one changes them, and the last one looks at those of the first item.
+WAY: `host`, copies through pinned host memory that all have; `ipc`, CUDA IPC by hand: all open the
+first one's buffers once, and pass numbers; `ours`, handles of gpu_lease.chain, for which it has to
+be in a job; `torch`, queues of torch.multiprocessing. As many items are under way as there are
+components. Prints a line of JSON: `items_s` by MIB, and how many looks were `wrong`.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gpu_lease.chain import HANDLE_BYTES, NOW, Chain
+from tests.emugpu.program_api import MIB, ctypes, d, launch, ok, setup, word, words
+
+ITEM = struct.Struct(f"<I{HANDLE_BYTES}s")  # where it stands among those under way, and a message
+LEARN, END = 0xFFFFFFFE, 0xFFFFFFFF  # instead: how to reach buffers; no more of this size
+WORDS, BASE = 1024, 7  # of an item that are changed
+
+
+class Way(Protocol):
+    """One component's side. A message stands for an item that is passed on."""
+
+    def begin(self, size: int, first: bool) -> list[bytes]:
+        """Items of this size follow. Messages that all others are to have before."""
+
+    def learn(self, message: bytes) -> None:
+        """One of these."""
+
+    def make(self, number: int) -> int:
+        """A new item: its address. number: of its place among those that are under way."""
+
+    def take(self, message: bytes) -> int:
+        """The address of an item that was passed."""
+
+    def give(self) -> bytes:
+        """Pass the item on that was made or taken last."""
+
+    def drop(self) -> None:
+        """It has come to the end."""
+
+
+class Host:
+    def __init__(self, file: int, slots: int) -> None:
+        size = os.fstat(file).st_size
+        self.memory = mmap.mmap(file, size)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        ok(d.cuMemHostRegister(self.base, size, 0))
+        self.stride, self.at, self.size, self.number = size // slots, 0, 0, 0
+
+    def begin(self, size: int, first: bool) -> list[bytes]:
+        del first
+        if self.at:
+            ok(d.cuMemFree(self.at))
+        self.at, self.size = ok(d.cuMemAlloc(size)), size
+        return []
+
+    def learn(self, message: bytes) -> None:
+        raise AssertionError(message)
+
+    def make(self, number: int) -> int:
+        self.number = number
+        return int(self.at)
+
+    def take(self, message: bytes) -> int:
+        self.number = int.from_bytes(message, "little")
+        ok(d.cuMemcpyHtoD(self.at, self.base + self.number * self.stride, self.size))
+        return int(self.at)
+
+    def give(self) -> bytes:
+        ok(d.cuMemcpyDtoH(self.base + self.number * self.stride, self.at, self.size))
+        return self.number.to_bytes(HANDLE_BYTES, "little")
+
+    def drop(self) -> None:
+        pass
+
+
+class Ipc:
+    def __init__(self, _: int, slots: int) -> None:
+        self.slots, self.number, self.first = slots, 0, False
+        self.at: list[int] = []
+
+    def begin(self, size: int, first: bool) -> list[bytes]:
+        for one in self.at:
+            ok(d.cuMemFree(one) if first else d.cuIpcCloseMemHandle(one))
+        self.at = [int(ok(d.cuMemAlloc(size))) for _ in range(self.slots if first else 0)]
+        handles = [ok(d.cuIpcGetMemHandle(one)) for one in self.at]
+        return [ctypes.string_at(handle.getPtr(), HANDLE_BYTES) for handle in handles]
+
+    def learn(self, message: bytes) -> None:
+        handle = d.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), message, HANDLE_BYTES)
+        self.at.append(int(ok(d.cuIpcOpenMemHandle(handle, 1))))
+
+    def make(self, number: int) -> int:
+        self.number = number
+        return self.at[number]
+
+    def take(self, message: bytes) -> int:
+        return self.make(int.from_bytes(message, "little"))
+
+    def give(self) -> bytes:
+        return self.number.to_bytes(HANDLE_BYTES, "little")
+
+    def drop(self) -> None:
+        pass
+
+
+class Ours:
+    def __init__(self, file: int, _: int) -> None:
+        self.chain = Chain(2 * os.fstat(file).st_size)
+        self.size = 0
+        self.buffer: Any = None
+
+    def begin(self, size: int, first: bool) -> list[bytes]:
+        del first
+        self.size = size
+        return []
+
+    def learn(self, message: bytes) -> None:
+        raise AssertionError(message)
+
+    def make(self, number: int) -> int:
+        del number
+        self.buffer = self.chain.alloc(self.size, timeout=30)
+        return int(self.buffer.pointer)
+
+    def take(self, message: bytes) -> int:
+        self.buffer = self.chain.get(message)
+        return int(self.buffer.pointer)
+
+    def give(self) -> bytes:
+        return self.chain.put(self.buffer, when=NOW)
+
+    def drop(self) -> None:
+        self.buffer.drop(when=NOW)
+
+
+WAYS: dict[str, Callable[[int, int], Way]] = {"host": Host, "ipc": Ipc, "ours": Ours}
+
+
+def send(file: int, number: int, message: bytes = b"") -> None:
+    os.write(file, ITEM.pack(number, message))
+
+
+def receive(file: int) -> tuple[int, bytes]:
+    found = b""
+    while len(found) < ITEM.size:
+        more = os.read(file, ITEM.size - len(found))
+        if not more:
+            raise RuntimeError("another component has ended")
+        found += more
+    number, message = ITEM.unpack(found)
+    return number, message
+
+
+def work(name: str, *values: int) -> None:
+    ok(launch(name, *values))
+    ok(d.cuStreamSynchronize(0))
+
+
+class First:
+    """It makes items and measures. to: the next component; back: where the last one says that an
+    item has come."""
+
+    def __init__(self, way: Way, n: int, to: int, back: int) -> None:
+        self.way, self.n, self.to, self.back = way, n, to, back
+
+    def measure(self, size: int, seconds: float) -> float:
+        for message in self.way.begin(size, first=True):
+            send(self.to, LEARN, message)
+        self.run(0.2 * seconds)  # all have their buffers then
+        rate = self.run(seconds)
+        send(self.to, END)
+        receive(self.back)
+        return rate
+
+    def run(self, seconds: float) -> float:
+        """Items a second."""
+        free, came, begun = list(range(self.n)), 0, time.monotonic()
+        while (goes_on := time.monotonic() < begun + seconds) or len(free) < self.n:
+            if free and goes_on:
+                number = free.pop()
+                work("fill", self.way.make(number), WORDS, BASE)
+                send(self.to, number, self.way.give())
+            else:
+                free.append(receive(self.back)[0])
+                came += 1
+        return came / (time.monotonic() - begun)
+
+
+def pass_on(way: Way, sizes: list[int], ends: tuple[int, int], place: int, last: bool) -> int:
+    """What a further component does; how many first items of a size were wrong."""
+    take, put = ends
+    wrong = 0
+    for size in sizes:
+        way.begin(size, first=False)
+        looked = False
+        while (found := receive(take))[0] != END:
+            number, message = found
+            if number == LEARN:
+                way.learn(message)
+                if not last:
+                    send(put, number, message)
+                continue
+            at = way.take(message)
+            work("add", at, WORDS, 1, 1)
+            if last:
+                wrong += not looked and words(at, 1) != [word(BASE + place, 0)]
+                looked = True
+                way.drop()
+            send(put, number, b"" if last else way.give())
+        send(put, END)
+    return wrong
+
+
+def component(words: list[str]) -> int:
+    """A further one. words: WAY COMPONENTS BYTES,... FILE PLACE IN OUT."""
+    name, sizes = words[0], [int(size) for size in words[2].split(",")]
+    n, file, place, take, put = map(int, (words[1], *words[3:]))
+    setup()
+    way = WAYS[name](file, n)
+    if place > 1:
+        receive(take)  # all before it are ready
+    send(put, 0)
+    return pass_on(way, sizes, (take, put), place, place == n - 1)
+
+
+def measure(name: str, n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
+    """As the first component, with the others as children."""
+    setup()
+    file = os.memfd_create("items", 0)
+    os.ftruncate(file, n * max(sizes))
+    pipes = [os.pipe() for _ in range(n)]  # into the next one of each
+    children = []
+    for place in range(1, n):
+        ends = [pipes[place - 1][0], pipes[place][1]]
+        told = [name, str(n), ",".join(map(str, sizes)), str(file), str(place)]
+        command = [sys.executable, "-m", "tests.gpu.chain_passing", "component", *told]
+        command += [str(end) for end in ends]
+        children.append(subprocess.Popen(command, pass_fds=[file, *ends]))
+    for place in range(1, n):
+        os.close(pipes[place][1])
+        if place < n - 1:
+            os.close(pipes[place - 1][0])
+    first = First(WAYS[name](file, n), n, pipes[0][1], pipes[-1][0])
+    receive(first.back)  # all are ready
+    rates = {str(size // MIB): first.measure(size, seconds) for size in sizes}
+    wrong = sum(child.wait() for child in children)
+    return {"items_s": rates, "wrong": wrong}
+
+
+# -- torch.multiprocessing ------------------------------------------------------------
+
+
+def torch_component(take: Any, put: Any, last: bool) -> None:
+    """A tensor that was received cannot be sent on, so it is cloned, as PyTorch says."""
+    import torch
+
+    kept: dict[int, Any] = {}
+    while (found := take.get()) is not None:
+        number, tensor = found
+        tensor[:WORDS] += 1
+        if last:
+            torch.cuda.synchronize()
+            put.put(number)
+        else:
+            kept[number] = tensor.clone()
+            torch.cuda.synchronize()
+            put.put((number, kept[number]))
+        del tensor, found
+    kept.clear()
+    if not last:
+        put.put(None)
+
+
+def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
+    import torch
+    import torch.multiprocessing as mp  # type: ignore[import-not-found]
+
+    context = mp.get_context("spawn")
+    queues = [context.Queue() for _ in range(n)]
+    children = [
+        context.Process(target=torch_component, args=(queues[i - 1], queues[i], i == n - 1))
+        for i in range(1, n)
+    ]
+    for child in children:
+        child.start()
+    rates = {}
+    for size in sizes:
+        tensors = [torch.empty(size // 4, dtype=torch.int32, device="cuda") for _ in range(n)]
+        for length in (0.2 * seconds, seconds):
+            free, came, begun = list(range(n)), 0, time.monotonic()
+            while (goes_on := time.monotonic() < begun + length) or len(free) < n:
+                if free and goes_on:
+                    number = free.pop()
+                    tensors[number][:WORDS] = BASE
+                    torch.cuda.synchronize()
+                    queues[0].put((number, tensors[number]))
+                else:
+                    free.append(queues[-1].get(timeout=60))
+                    came += 1
+            rates[str(size // MIB)] = came / (time.monotonic() - begun)
+    queues[0].put(None)
+    for child in children:
+        child.join()
+    return {"items_s": rates, "wrong": 0}
+
+
+def main() -> int:
+    if sys.argv[1] == "component":
+        return component(sys.argv[2:])
+    way, n, mib, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+    sizes = [int(one) * MIB for one in mib.split(",")]
+    found = measure_torch(n, sizes, seconds) if way == "torch" else measure(way, n, sizes, seconds)
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
