@@ -282,13 +282,14 @@ local function is_placed(text)
 	local sm = part(string.match("," .. text, ",sm:([^,]*)") or "1")
 	return string.find("," .. text, ",%l*%-?affinity:") ~= nil
 		or string.find("," .. text, ",exclusion:", 1, true) ~= nil
+		or string.find("," .. text, ",chain:", 1, true) ~= nil
 		or string.find("," .. text, ",class:o", 1, true) ~= nil
 		or string.find("," .. text, ",space:", 1, true) ~= nil
 		or request ~= nil and request > 0
 		or sm ~= nil and sm < 1
 end
 
--- A job with labels, a request, a class or a mode begins when gpu-lease-placer has found where it fits. It finds the
+-- A job with labels, a chain, a request, a class or a mode begins when gpu-lease-placer has found where it fits. It finds the
 -- job by the mark in AdminComment, which it takes away. If it does not come, the job begins by
 -- itself when the time is over. A job that has to begin at once, or within a time, and a component
 -- of a heterogeneous job are not put off.

@@ -13,7 +13,7 @@ from leased.base.errors import Refused
 from leased.config.options import Resolved
 from leased.gpus.devices import Gpu
 from leased.leasing.tenant import Tenant
-from leased.placement.api import Device, Request
+from leased.placement.api import ANYBODY, Device, Request
 from leased.placement.kubeshare import conflict
 
 LATER = "submit the job again when those jobs have ended, or without the label"
@@ -44,5 +44,6 @@ def request_of(given: Resolved) -> Request:
         affinity=given.affinity or None,
         anti_affinity=given.anti_affinity or None,
         exclusion=given.exclusion or None,
+        chain=(ANYBODY, given.chain) if given.chain else None,
         job_class=given.job_class,
     )

@@ -122,13 +122,13 @@ class Health(TypedDict):
 
 
 class Mps(TypedDict):
-    """A GPU that is shared by MPS. why: why its server does not run; None: it runs. any_user:
-    whether jobs of several users may be there at once. ended: how often the server has ended by
-    itself. faults: how often a fault of one process has ended the work of all since the daemon
-    began; lost: the jobs that were there at the last one."""
+    """A GPU that is shared by MPS. why: why its server does not run; None: it runs. together: whose
+    jobs may be there at once, of one "user", one "chain" or "any" users. ended: how often the
+    server has ended by itself. faults: how often a fault of one process has ended the work of all
+    since the daemon began; lost: the jobs that were there at the last one."""
 
     why: str | None
-    any_user: bool
+    together: str
     ended: int
     faults: int
     lost: list[str]

@@ -7,6 +7,12 @@ from leased.base.words import count
 
 CHANNELS = "its server has the channel groups, so that no time slice is set and no kernel stopped"
 
+WHOSE = {
+    "user": "jobs of one user at a time",
+    "chain": "jobs of one chain at a time",
+    "any": "jobs of any users",
+}
+
 
 def lines(answer: Status) -> list[str]:
     """How each GPU that is shared by MPS is."""
@@ -19,7 +25,7 @@ def lines(answer: Status) -> list[str]:
     for device in answer["devices"]:
         mps = device.get("mps")
         if mps is not None:
-            whose = "jobs of any users" if mps["any_user"] else "jobs of one user at a time"
+            whose = WHOSE.get(mps["together"], mps["together"])
             words = f"GPU {device['index']} is shared by MPS, by {whose}; {CHANNELS}"
             of_sms = parts.get(device["uuid"], [])
             found.append(words + (f"; multiprocessors: {', '.join(of_sms)}" if of_sms else ""))

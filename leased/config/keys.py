@@ -335,7 +335,7 @@ KEYS = (
         kinds.word(kinds.TOGETHER),
         kinds.TOGETHER[0],
         "Whose jobs may be on the device at once under MPS, where a fault of one ends all: those "
-        'of one "user", or of "any" users.',
+        'of one "user", of one "chain" (docs/chains.md), or of "any" users.',
     ),
     key(
         "device.link_gib_s",

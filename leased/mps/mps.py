@@ -22,7 +22,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.mps.control import Control
 from leased.mps.server import Server
-from leased.mps.together import Together
+from leased.mps.together import Coming, Together
 from leased.processes import procfs
 
 log = logging.getLogger("gpu-leased")
@@ -76,17 +76,17 @@ class Mps:
         return any(t.given.space == MPS for t in there) if there else self._wanted(gpu).space == MPS
 
     async def _look(self, gpu: Gpu) -> None:
-        any_user = self._wanted(gpu).mps_together == "any"
+        allowed = self._wanted(gpu).mps_together
         server = self.servers.get(gpu.uuid)
         if server is not None and not self.leases.tenants.sharing(gpu.uuid):
-            if not self.has_mode(gpu) or server.any_user != any_user:
+            if not self.has_mode(gpu) or server.allowed != allowed:
                 await server.end("it is being ended")
                 del self.servers[gpu.uuid]
             elif self._rests(gpu, server):
                 await server.end(DRAINED)  # so that the driver can be unloaded
                 return
         if gpu.uuid not in self.servers and self.has_mode(gpu):
-            self.servers[gpu.uuid] = Server(self._control(gpu), gpu.index, any_user)
+            self.servers[gpu.uuid] = Server(self._control(gpu), gpu.index, allowed)
         server = self.servers.get(gpu.uuid)
         if server is None:
             return
@@ -140,8 +140,9 @@ class Mps:
                 f"GPU {index} is shared by MPS, which does not run: {server.why}",
                 "tell the administrator, and submit the job again",
             )
-        there = (tenant.uid for tenant in self.leases.tenants.sharing(server.control.uuid))
-        self.together.check(index, server.any_user, uid, there, self.clock())
+        there = self.leases.tenants.sharing(server.control.uuid)
+        job = Coming(uid, (server.control.uuid,), given.chain)
+        self.together.check(index, server.allowed, job, there, self.clock())
         return replace(given, space=MPS)
 
     @staticmethod
@@ -205,7 +206,7 @@ class Mps:
             return None
         return {
             "why": server.why or None,
-            "any_user": server.any_user,
+            "together": server.allowed,
             "ended": server.ended,
             "faults": server.faults,
             "lost": self.lost.get(uuid, []),

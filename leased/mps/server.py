@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from leased.base.errors import Refused
 from leased.mps.control import Control
+from leased.mps.together import ANY
 
 log = logging.getLogger("gpu-leased")
 
@@ -16,14 +17,14 @@ SETTLED_S = 60.0  # one that has run for so long is started again at once
 
 @dataclass
 class Server:
-    """MPS on one GPU. index: Slurm's. any_user: it takes clients of all users. why: why it does
-    not run; "": it runs. ended: how often it has ended by itself. faults: how often a fault of one
-    client has ended the work of all. awaited_at: when a job last asked for it while the GPU was
-    drained. Times are seconds of the monotonic clock."""
+    """MPS on one GPU. index: Slurm's. allowed: whose jobs may be together (together.py). why: why
+    it does not run; "": it runs. ended: how often it has ended by itself. faults: how often a fault
+    of one client has ended the work of all. awaited_at: when a job last asked for it while the GPU
+    was drained. Times are seconds of the monotonic clock."""
 
     control: Control
     index: int
-    any_user: bool
+    allowed: str
     why: str = "it has not been started yet"
     ended: int = 0
     faults: int = 0
@@ -73,7 +74,7 @@ class Server:
 
     async def _start(self, now: float) -> None:
         try:
-            await self.control.start(self.any_user)
+            await self.control.start(self.allowed == ANY)
         except Refused as fault:
             if self.why != fault.sentence():
                 log.error("MPS of GPU %d: %s", self.index, fault.sentence())

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Union
+from typing import Optional, Union
 
 from leased.core.shares import MILLION, ROUNDED
+
+Chain = tuple[int, str]  # a user, and the name of one of the chains of that user
+Label = Union[str, Chain]
+ANYBODY = -1  # the user of a chain, where that is not known yet: Request.of_user()
 
 
 @dataclass(frozen=True)
@@ -15,9 +19,9 @@ class Request:
     share: the part of the device's time that it is to have at least, from 0 to 1. memory: bytes
     that only it has; 0: its memory need not fit beside that of others. affinity: tenants with the
     same label are on one device. anti_affinity: those with the same label are on different devices.
-    exclusion: only tenants with the same label are on its device. None: no such label.
-    job_class: online, offline or none, which changes nothing of
-    where it may be.
+    exclusion: only tenants with the same label are on its device. chain: it goes where others of
+    the chain are, if any are somewhere. None: no such label. job_class: online, offline or none,
+    which changes nothing of where it may be.
     """
 
     share: float = 0.0
@@ -25,11 +29,21 @@ class Request:
     affinity: str | None = None
     anti_affinity: str | None = None
     exclusion: str | None = None
+    chain: Optional[Chain] = None
     job_class: str = "none"
 
     @property
     def has_labels(self) -> bool:
-        return any((self.affinity, self.anti_affinity, self.exclusion))
+        return any((self.affinity, self.anti_affinity, self.exclusion, self.chain))
+
+    @property
+    def seeks(self) -> Label | None:
+        """With whom it is to be: those with its affinity label, or else its chain."""
+        return self.affinity or self.chain
+
+    def of_user(self, uid: int) -> Request:
+        """As a job of that user asks for it."""
+        return replace(self, chain=(uid, self.chain[1])) if self.chain else self
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,11 @@ class Device:
     @property
     def affinity(self) -> frozenset[str]:
         return frozenset(t.affinity for t in self.tenants if t.affinity)
+
+    @property
+    def labels(self) -> frozenset[Label]:
+        """Whoever seeks one of these belongs here."""
+        return self.affinity | frozenset(t.chain for t in self.tenants if t.chain)
 
     @property
     def anti_affinity(self) -> frozenset[str]:

@@ -7,6 +7,8 @@ it: best fit among the devices without an affinity label, so that gaps are fille
 fit among those with one, so that the tenants to come with that label find room there. An idle
 device is the last resort, so that as few as possible are in use.
 
+Tenants of one chain are treated alike, but the first of them goes wherever there is room.
+
 The paper says best and worst fit of a device and not of which of its two amounts: here what is
 left of its time decides, then what is left of its memory, then which of them is listed first.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leased.chains.membership import JOBS_MOST
 from leased.placement.api import Answer, Device, NoDevice, Placed, Request
 
 SHOWN = 3  # devices that a reason names
@@ -22,8 +25,8 @@ SHOWN = 3  # devices that a reason names
 
 def place(request: Request, devices: Sequence[Device]) -> Answer:
     """Where the tenant goes."""
-    together = [each for each in devices if request.affinity in each.affinity]
-    if request.affinity is not None and together:
+    together = [each for each in devices if request.seeks in each.labels]
+    if together:
         return _beside_its_like(request, together)
     free = [each for each in devices if request.affinity is None or each.is_idle]
     able = [each for each in free if _fault(request, each) is None]
@@ -52,19 +55,21 @@ def _all_exclusions(device: Device) -> set[str | None]:
 
 def _fault(request: Request, device: Device) -> str | None:
     """Why the tenant cannot be on the device; None: it can."""
-    return conflict(request, device) or device.shortage(request)
+    full = request.chain and sum(t.chain == request.chain for t in device.tenants) >= JOBS_MOST
+    crowd = f"its chain has {JOBS_MOST} jobs there, the most" if full else None
+    return conflict(request, device) or device.shortage(request) or crowd
 
 
 def _beside_its_like(request: Request, devices: Sequence[Device]) -> Answer:
-    """The device that has the affinity label. If several have it, as somebody was placed by other
-    rules, the first that can take the tenant."""
+    """The device that has the label that it seeks. If several have it, as somebody was placed by
+    other rules, the first that can take the tenant."""
     faults = [_fault(request, each) for each in devices]
     for device, fault in zip(devices, faults):
         if fault is None:
             return Placed(device)
-    return NoDevice(
-        f"affinity:{request.affinity} is on {devices[0].name}, where the job cannot be: {faults[0]}"
-    )
+    chain = request.chain[1] if request.chain else ""
+    label = f"affinity:{request.affinity}" if request.affinity else f"chain:{chain}"
+    return NoDevice(f"{label} is on {devices[0].name}, where the job cannot be: {faults[0]}")
 
 
 def rank(device: Device) -> tuple[bool, bool, float, int]:

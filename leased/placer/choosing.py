@@ -26,11 +26,11 @@ def choose(ticket: Ticket, offers: list[Offer]) -> Answer:
 
 
 def _seen(request: Request, offers: list[Offer]) -> list[Device]:
-    """The devices on which the job has this request, and those that have its affinity label."""
+    """The devices on which the job has this request, and those with the label that it seeks."""
     found = []
     for offer in offers:
         if offer.request == request:
             found.append(offer.device)
-        elif request.affinity in offer.device.affinity:
+        elif request.seeks in offer.device.labels:
             found.append(replace(offer.device, shut=offer.device.shut or ELSEWHERE))
     return found

@@ -99,7 +99,9 @@ class Cluster:
         rules, known = self.rules.get(node), self.nodes.get(node)
         if rules is not None:
             owner = job.owner(known.partitions if known else ())
-            return rules(ticket.options if ticket else "", owner)
+            asked = rules(ticket.options if ticket else "", owner)
+            mine = asked.request.of_user(ticket.user_id) if ticket else asked.request
+            return asked._replace(request=mine)
         return Asked(ticket.request if ticket else Request())
 
     def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
@@ -125,8 +127,8 @@ class Cluster:
         }
 
     def offers(self, job: QueuedJob, ticket: Ticket) -> list[Offer]:
-        """The GPUs that the job could get, and those with an affinity label. Those that Slurm would
-        not give it now have the reason in `shut`."""
+        """The GPUs that the job could get, and those with a label that jobs seek. Those that Slurm
+        would not give it now have the reason in `shut`."""
         found = []
         for node, gpus in self.by_node.items():
             asked = self.asked(node, ticket, job)
@@ -134,7 +136,7 @@ class Cluster:
             chosen = None if refused else self.chosen_on(job, node)
             for index, gpu in enumerate(gpus):
                 mine = job.gpu_type in ("", gpu.kind)
-                if (refused or not mine) and not gpu.device.affinity:
+                if (refused or not mine) and not gpu.device.labels:
                     continue
                 shut = refused or _shut(job, gpu, index, chosen)
                 found.append(Offer(replace(gpu.device, shut=shut), asked.request, (node, index)))

@@ -131,9 +131,9 @@ def give_back(cluster: Cluster, node: str, stay: Stay) -> None:
 
 
 def labelled_elsewhere(offers: Iterable[Offer], node: str) -> list[Offer]:
-    """Those on other nodes that have the affinity label of the job, as ones that it cannot get."""
+    """Those on other nodes that have the label that the job seeks, as ones that it cannot get."""
     return [
         offer._replace(device=replace(offer.device, shut=offer.device.shut or ELSEWHERE))
         for offer in offers
-        if offer.place[0] != node and offer.request.affinity in offer.device.affinity
+        if offer.place[0] != node and offer.request.seeks in offer.device.labels
     ]

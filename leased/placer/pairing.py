@@ -64,7 +64,7 @@ def _rows(turn: Turn, pending: Iterable[tuple[QueuedJob, Ticket]], labels: Label
     for job, ticket in pending:
         profile = turn.view.profiles.get(kind_of(job))
         request = ticket.request
-        if profile is not None and request.job_class != ONLINE and request.affinity is None:
+        if profile is not None and request.job_class != ONLINE and request.seeks is None:
             for label in labels(turn, job):
                 yield Row(label, job, ticket, profile)
 

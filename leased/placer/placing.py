@@ -152,7 +152,7 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
     if turn.reserved is not None and turn.reserved.job.key == job.key:
         turn.reserved = None
         turn.closed.add(node)
-    turn.said = {k: v for k, v in turn.said.items() if not _shares_affinity(k, ticket)}
+    turn.said = {k: v for k, v in turn.said.items() if not _seeks_same(k, ticket)}
     turn.starts.append((update, label, then))
 
 
@@ -165,11 +165,11 @@ def _kind(turn: Turn, job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
     )
 
 
-def _shares_affinity(kind: object, ticket: Ticket) -> bool:
-    """Whether jobs of the kind may fit somewhere now, since a GPU has just got their affinity
-    label."""
+def _seeks_same(kind: object, ticket: Ticket) -> bool:
+    """Whether jobs of the kind may fit somewhere now, since a GPU has just got the label that they
+    seek."""
     assert isinstance(kind, tuple)
-    return bool(ticket.request.affinity) and kind[0].affinity == ticket.request.affinity
+    return bool(ticket.request.seeks) and kind[0].seeks == ticket.request.seeks
 
 
 def _tasks(text: str, most: int) -> Iterable[int]:

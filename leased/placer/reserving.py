@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from leased.placement.api import Label
 from leased.placer.cluster import Cluster, Offer
 from leased.placer.forecast import Free, Stay, forecast, labelled_elsewhere, stay_of, take
 from leased.placer.model import Ticket
@@ -26,14 +27,14 @@ Stays = Mapping[str, Sequence[Stay]]
 
 @dataclass(frozen=True)
 class Reserved:
-    """job: without a node to which the placer has bound it. free: when it fits there. affinity: its
-    label there. elsewhere, now: see forecast()."""
+    """job: without a node to which the placer has bound it. free: when it fits there. label: what
+    it seeks there. elsewhere, now: see forecast()."""
 
     job: QueuedJob
     ticket: Ticket
     node: str
     free: Free
-    affinity: str | None
+    label: Label | None
     elsewhere: tuple[Offer, ...]
     now: int
 
@@ -68,7 +69,7 @@ def _best(
             latest=best.free if best else None,
         )
         if free is not None and (best is None or free < best.free):
-            label = cluster.asked(node, ticket, job).request.affinity
+            label = cluster.asked(node, ticket, job).request.seeks
             best = Reserved(job, ticket, node, free, label, elsewhere, now)
     return best
 
@@ -79,11 +80,9 @@ def delays(
     """Whether the reservation's job would fit later if another job took what it is offered. begin:
     when that one begins at the latest."""
     node, index = offer.place
-    label = offer.request.affinity
-    if node != reserved.node:  # there it could only take the affinity label away
-        return (
-            label is not None and label == reserved.affinity and label not in offer.device.affinity
-        )
+    label = offer.request.seeks
+    if node != reserved.node:  # there it could only take the label away
+        return label is not None and label == reserved.label and label not in offer.device.labels
     stay = stay_of(job, begin, index, offer.request)
     after = cluster.only(node)
     take(after, node, stay)

@@ -18,7 +18,7 @@ from leased.matching import model
 from leased.node import small_service
 from leased.node.service_manager import notify
 from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
-from leased.placement.api import Request
+from leased.placement.api import ANYBODY, Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
 from leased.placer.ending import LastGiven
@@ -47,8 +47,8 @@ REST_S = 10.0  # but no longer: users decide how much there is to ask for
 
 
 def understand(text: str) -> Request | None:
-    """What a job with these options asks of a GPU; None: it has neither labels, a request, a class
-    nor a mode."""
+    """What a job with these options asks of a GPU; None: it has neither labels, a chain, a request,
+    a class nor a mode."""
     try:
         said = options.parse(text)
     except Refused:
@@ -58,6 +58,7 @@ def understand(text: str) -> Request | None:
         affinity=said.affinity or None,
         anti_affinity=said.anti_affinity or None,
         exclusion=said.exclusion or None,
+        chain=(ANYBODY, said.chain) if said.chain else None,
         job_class=said.job_class or options.NONE,
     )
     mode = said.space is not None or (said.sm is not None and said.sm < 1)

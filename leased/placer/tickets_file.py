@@ -44,7 +44,7 @@ def _ticket(said: Mapping[str, Any], understand: Understand) -> Ticket | None:
         if each.name in values and type(values[each.name]) is not TYPES[str(each.type)]:
             raise ValueError(f"{each.name} is {values[each.name]!r:.40}")
     request = understand(values["options"])
-    return Ticket(request=request, **values) if request else None
+    return Ticket(request=request.of_user(values["user_id"]), **values) if request else None
 
 
 def save(path: Path, tickets: Tickets) -> None:

@@ -111,7 +111,8 @@ def ticket_of(job: QueuedJob, tickets: Tickets, understand: Understand) -> Ticke
     request = understand(mark.options) if mark and job.shards else None
     if mark is None or request is None:
         return None
-    return Ticket(mark.options, request, job.user_id, begin=mark.begin, until=mark.until)
+    mine = request.of_user(job.user_id)
+    return Ticket(mark.options, mine, job.user_id, begin=mark.begin, until=mark.until)
 
 
 def is_bound(job: QueuedJob, ticket: Ticket) -> bool:

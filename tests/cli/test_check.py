@@ -360,7 +360,7 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
 
 UNWRITTEN = {"job_id": 9, "job": "7_2", "since_s": 95.4, "why": "it has no row"}
 
-MPS = {"why": None, "any_user": False, "ended": 0, "faults": 0, "lost": ["7"]}
+MPS = {"why": None, "together": "user", "ended": 0, "faults": 0, "lost": ["7"]}
 REFUSED = {"state": "refused", "why": "MPS has the channels", "processes": 1}
 WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "not asked": (

@@ -33,7 +33,7 @@ def device(index: int = 0, **said: Any) -> dict[str, Any]:
         "waiting": [],
         "online_slowdown": 0.03,
         "offline_health": {"state": "healthy", "why": None},
-        "mps": {"why": None, "any_user": False, "ended": 2, "faults": 3, "lost": ["7"]},
+        "mps": {"why": None, "together": "user", "ended": 2, "faults": 3, "lost": ["7"]},
         "mode": "shared",
         "fault": None,
         "busy_percent": 50,

@@ -163,7 +163,7 @@ def test_jobs_of_two_users_need_the_site_s_word(node: MpsNode) -> None:
     node.look()
     assert node.ask("register", 2, uid=1001)
     assert node.ask("register", 3, uid=1000)
-    assert node.device()["mps"]["any_user"]
+    assert node.device()["mps"]["together"] == "any"
 
 
 def test_a_fault_is_counted_and_its_users_are_kept_apart(node: MpsNode) -> None:

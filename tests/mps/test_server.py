@@ -30,7 +30,7 @@ def says(control: Control, words: str) -> None:
 
 
 def test_it_is_started_in_directories_that_users_can_reach_and_not_write(control: Control) -> None:
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     os.umask(before := os.umask(0o077))
     os.umask(0o077)  # as the unit has it
     try:
@@ -46,7 +46,7 @@ def test_it_is_started_in_directories_that_users_can_reach_and_not_write(control
 def test_one_that_dies_is_started_again_at_growing_pauses_in_empty_directories(
     control: Control,
 ) -> None:
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     look(server, 0.0)
     now = 0.0
     for times, pause in enumerate((FIRST_PAUSE_S, 2 * FIRST_PAUSE_S), 1):
@@ -66,10 +66,10 @@ def test_one_that_dies_is_started_again_at_growing_pauses_in_empty_directories(
 
 
 def test_the_next_daemon_finds_it(control: Control) -> None:
-    look(Server(control, 0, any_user=False), 0.0)
+    look(Server(control, 0, "user"), 0.0)
     first = control.pid()
     says(control, "Server is handling a fatal GPU error.\n")
-    again = Server(Control(control.program, control.folder, UUID), 0, any_user=False)
+    again = Server(Control(control.program, control.folder, UUID), 0, "user")
     assert look(again, 0.0) == 0, "what the log said before has been counted before"
     assert again.runs
     assert control.pid() == first
@@ -78,7 +78,7 @@ def test_the_next_daemon_finds_it(control: Control) -> None:
 
 
 def test_faults_are_counted_once_also_where_a_line_comes_in_two_pieces(control: Control) -> None:
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     look(server, 0.0)
     found = []
     for words in ("Client connected\nServer is handling a fatal G", "PU error.\n", "more\n"):
@@ -90,7 +90,7 @@ def test_faults_are_counted_once_also_where_a_line_comes_in_two_pieces(control: 
 
 def test_logs_stay_small(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_control, "LOG_MOST", 64)
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     look(server, 0.0)
     says(control, "Client connected\n" * 10)
     look(server, 1.0)
@@ -117,7 +117,7 @@ def test_one_that_does_not_start_says_why_and_where_to_look(
     control = Control(program, short_dir / "mps", UUID)
     with pytest.raises(Refused, match=words):
         asyncio.run(control.start(any_user=False))
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     look(server, 0.0)
     assert words in server.why
     assert server.again_at == FIRST_PAUSE_S
@@ -143,7 +143,7 @@ def test_another_process_with_its_number_is_not_taken_for_it(control: Control) -
 def test_another_users_is_not_taken_for_it(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look(Server(control, 0, any_user=False), 0.0)
+    look(Server(control, 0, "user"), 0.0)
     with monkeypatch.context() as patch:
         patch.setattr("leased.processes.procfs.real_uid", lambda _: os.getuid() + 1)
         assert control.pid() is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from leased.chains.membership import JOBS_MOST
 from leased.placement.api import Answer, Device, NoDevice, Placed, Request
 from leased.placement.kubeshare import place
 
@@ -14,11 +17,11 @@ def device(name: str, *tenants: Request, capacity: int = WHOLE) -> Device:
     return Device(name, capacity, tenants)
 
 
-def half(**labels: str) -> Request:
+def half(**labels: Any) -> Request:
     return Request(0.5, 50, **labels)
 
 
-def small(**labels: str) -> Request:
+def small(**labels: Any) -> Request:
     return Request(0.1, 10, **labels)
 
 
@@ -149,3 +152,19 @@ def test_a_device_whose_shards_are_taken_takes_nobody() -> None:
 
 def test_without_devices_there_is_a_reason() -> None:
     assert "no GPU that jobs share" in reason_of(place(small(), []))
+
+
+CHAIN = (1000, "c")
+
+
+def test_a_chain_begins_where_there_is_room_and_stays_together() -> None:
+    used, theirs = device("used", half()), device("theirs", small(chain=(1001, "c")))
+    assert name_of(place(small(chain=CHAIN), [IDLE, used, theirs])) == "used"
+    mine = device("mine", small(chain=CHAIN), small(affinity="a"))
+    assert name_of(place(small(chain=CHAIN), [IDLE, used, mine])) == "mine"
+    affine = device("affine", small(affinity="a"))
+    assert name_of(place(small(chain=CHAIN, affinity="a"), [mine, affine])) == "mine"
+    crowded = device("crowded", *[Request(chain=CHAIN)] * JOBS_MOST)
+    assert "chain:c is on crowded, where the job cannot be: its chain has 16" in reason_of(
+        place(small(chain=CHAIN), [crowded, IDLE])
+    )

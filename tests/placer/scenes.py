@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leased.matching.profile import Kind, Profile
-from leased.placement.api import Request
+from leased.placement.api import ANYBODY, Request
 from leased.placer import marks
 from leased.placer.decide import decide
 from leased.placer.ending import LastGiven
@@ -25,9 +25,10 @@ KEYS = {"affinity": "affinity", "anti-affinity": "anti_affinity", "exclusion": "
 def understand(options: str) -> Request | None:
     """As the service's, for tests without the C grammar."""
     said = dict(part.split(":", 1) for part in options.split(",") if ":" in part)
-    labels = {field: said.get(key) for key, field in KEYS.items()}
+    labels: dict[str, Any] = {field: said.get(key) for key, field in KEYS.items()}
+    labels["chain"] = (ANYBODY, said["chain"]) if "chain" in said else None
     job_class = said.get("class", "none")
-    request = Request(float(said.get("request", 0)), job_class=job_class, **labels)  # type: ignore[arg-type]
+    request = Request(float(said.get("request", 0)), job_class=job_class, **labels)
     placed = request.has_labels or request.share or job_class != "none"
     return request if placed or "space" in said or "sm" in said else None
 

@@ -50,6 +50,20 @@ def test_an_affinity_pair_is_on_one_gpu_though_another_is_used_first() -> None:
     assert slurm.where("1") == slurm.where("2") == ("n2", 0)
 
 
+def test_jobs_of_a_chain_of_one_user_are_on_one_gpu() -> None:
+    """The first goes where there is room; one for which there is none beside it waits, though
+    another GPU is free."""
+    slurm = Slurm([node(name, shards=3) for name in ("n1", "n2", "n3")])
+    theirs = job(9, "chain:v", user_id=1001, shards=3)
+    slurm.add(running(theirs, "n1"), *(job(n, "chain:v") for n in (1, 2, 3, 4)))
+    slurm.go(3)
+    assert [slurm.where(str(n)) for n in (1, 2, 3)] == [("n2", 0)] * 3, "theirs is another chain"
+    assert "chain:v is on n2 GPU 0, where the job cannot be: " in reason(slurm.jobs["4"])
+    slurm.end("1")
+    slurm.go(2)
+    assert slurm.where("4") == ("n2", 0)
+
+
 def test_shares_are_not_added_up_beyond_a_gpu() -> None:
     slurm = two_nodes()
     slurm.add(*(job(n, "request:0.6") for n in (1, 2, 3)))

@@ -55,6 +55,7 @@ def put_off(rules: Lua, option: str, **fields: str | int) -> tuple[int, str]:
     "option",
     [
         *("affinity:a", "anti-affinity:a", "exclusion:a", "tq:5,affinity:x.y-z_"),
+        *("chain:video", "sm:100%,chain:v"),
         *("space:mps", "space:time", "sm:30%", "tq:5,sm:0.5"),
         *("request:0.3", "request:30%,limit:50%", "lock:auto,exclusion:a,request:0"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leased.base.errors import Refused
@@ -15,7 +17,7 @@ GPU = Gpu(16 * GIB)
 SECONDS = 10
 
 
-def arrival(share: float, gib: int = 4, submit_s: float = 0.0, **labels: str) -> Arrival:
+def arrival(share: float, gib: int = 4, submit_s: float = 0.0, **labels: Any) -> Arrival:
     """A job of inference: it computes for this part of every second of ten."""
     bursts = [(round(share * S), round((1 - share) * S))] * SECONDS
     job = Job(
