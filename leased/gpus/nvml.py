@@ -18,8 +18,9 @@ from typing import Any
 from leased.base import children
 from leased.base.waiting import is_done_within
 
-LOOK_S = 6.0  # longer than the child's own patience with a device
-DESCRIBE_S = 12.0
+# For an answer of the child, which is patient with each device for less.
+LOOK_S, LOOK_EACH_S = 6.0, 3.0
+DESCRIBE_S, DESCRIBE_EACH_S = 12.0, 8.0  # the driver may first have to wake a device
 LONGEST = 32 << 20  # bytes of an answer
 AGAIN_FIRST_S, AGAIN_LAST_S = 1.0, 60.0
 GIVEN_UP = 2  # children that have not ended yet; then no other is started
@@ -45,11 +46,12 @@ class Nvml:
 
     async def describe(self) -> dict[str, Any]:
         """All devices; see nvml_child.describe. Silent: no answer."""
-        return await self._ask({"op": "describe"}, DESCRIBE_S)
+        return await self._ask({"op": "describe", "each_s": DESCRIBE_EACH_S}, DESCRIBE_S)
 
     async def look(self, uuids: list[str]) -> dict[str, Any]:
         """By UUID, processes and work of each device; see nvml_child.look. Silent: no answer."""
-        return await self._ask({"op": "look", "uuids": uuids}, LOOK_S)
+        request = {"op": "look", "uuids": uuids, "each_s": LOOK_EACH_S}
+        return await self._ask(request, LOOK_S)
 
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
         async with self.turn:

@@ -23,8 +23,6 @@ import pynvml
 
 from leased.gpus.nvml_answers import SILENT
 
-DESCRIBE_S = 8.0  # for a device, which the driver may first have to wake
-LOOK_S = 3.0
 MOST = 64  # devices of a node
 MOST_PROCESSES = 65_536  # of a device
 MOST_XIDS = 64  # of a device, at a look
@@ -218,16 +216,19 @@ def driver() -> str:
 
 
 def answer(request: Answer) -> Answer:
-    """What NVML says to {"op": "describe"} or {"op": "look", "uuids": [...]}."""
+    """What NVML says to {"op": "describe"} or {"op": "look", "uuids": [...]}.
+
+    Both with "each_s": a device that has not answered after so many seconds is silent.
+    """
     try:
         found: Answer = {"driver": driver()}
         if request["op"] == "look":
             uuids = list(request["uuids"])
             calls = [(uuid, functools.partial(look, uuid)) for uuid in uuids]
-            return found | {"devices": dict(zip(uuids, ask_each(calls, LOOK_S)))}
+            return found | {"devices": dict(zip(uuids, ask_each(calls, request["each_s"])))}
         count = pynvml.nvmlDeviceGetCount()
         numbered = [(f"#{n}", functools.partial(describe, n)) for n in range(min(count, MOST))]
-        return found | {"devices": ask_each(numbered, DESCRIBE_S)}
+        return found | {"devices": ask_each(numbered, request["each_s"])}
     except pynvml.NVMLError as fault:
         return {"fault": f"NVML does not start: {fault}"}
 

@@ -25,7 +25,7 @@ from leased.memory.speed import Speed
 from leased.processes import procfs
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import LOOKS_OFTEN, Leased
+from tests.slurm.leased import GIVES_UP_SOON, LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
@@ -37,7 +37,7 @@ STOP_S = 10.0  # far less than systemd's 15
 
 pytestmark = [
     pytest.mark.emulated(model="emu-h200-tiny", devices=2),
-    pytest.mark.daemon(hurried=LOOKS_OFTEN),
+    pytest.mark.daemon(hurried=LOOKS_OFTEN + GIVES_UP_SOON),
 ]
 
 

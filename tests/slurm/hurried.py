@@ -1,7 +1,7 @@
 """Run a program with shorter pauses than its own: `hurried MODULE.NAME=SECONDS... -- MODULE ...`.
 
-For what the daemon looks at again and again, and how often: it sees the same, sooner. What it waits
-for, and how long it is patient with others, stays as it is.
+For what the daemon looks at again and again, and how often: it sees the same, sooner. And for its
+patience with what never answers in a test.
 """
 
 from __future__ import annotations

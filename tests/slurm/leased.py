@@ -19,6 +19,11 @@ CHECKED = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-checked.so")
 # And one that says why a process waits after half a second instead of five.
 IMPATIENT = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-impatient.so")
 START_S = 60.0
+# NVML is given up sooner: far more than its emulation ever takes to answer.
+GIVES_UP_SOON = tuple(
+    f"leased.gpus.nvml.{patience}"
+    for patience in ("LOOK_S=3", "LOOK_EACH_S=1.5", "DESCRIBE_S=4", "DESCRIBE_EACH_S=3")
+)
 # Devices are looked at ten times as often: twenty looks that agree take a second.
 LOOKS_OFTEN = tuple(
     f"leased.monitors.device_monitor.{pause}" for pause in ("LOOK_S=0.05", "ALL_S=0.5", "AGAIN_S=1")
