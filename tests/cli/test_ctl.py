@@ -336,7 +336,7 @@ GOOD = st.sampled_from(["on", "5s", "all", "0", "yes", "auto", "", "10%", [0], 1
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     op=st.sampled_from(OPS),

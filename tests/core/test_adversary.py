@@ -25,9 +25,9 @@ from tests.core.mixes import any_scenario
 from tests.core.share_mixes import sharing_scenario
 from tests.support.long import long
 
-SEEDS = range(25)
+SEEDS = range(16)
 FEW = range(8)  # in make quick
-LYING = range(12)
+LYING = range(8)
 MOST = 300  # seeds in which a fault that was put in must be found
 
 
@@ -131,7 +131,7 @@ ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Memory.refit}
         (Contention, "tell", tell_nobody, 0),
         (Turns, "_begins", never_ripe, 55),
         (Turns, "_gap", fill_every_gap, 27),
-        (Memory, "refit", forget_the_room, 4),
+        (Memory, "refit", forget_the_room, 12),
     ],
 )
 def test_a_fault_that_is_put_in_is_found(

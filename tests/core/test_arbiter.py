@@ -590,7 +590,7 @@ class World:
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(steps)
 def test_any_order_of_events_keeps_the_rules(
     sequence: list[tuple[str, int, int, int]],
@@ -659,7 +659,7 @@ class Greedy:
                 self.do(Tick())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(GANGS), st.sampled_from(["on", "auto"]), st.integers(0, 3 * S)),

@@ -116,7 +116,7 @@ def own_quantum(self: Leasing, tenant: Tenant, until: int, joined: Lease | None 
     ("owner", "name", "fault", "first"),
     [
         (Leasing, "grant", own_quantum, 20),
-        (chains, "fit", lambda *_: True, 0),
+        (chains, "fit", lambda *_: True, 60),
         (leasing, "fit", lambda *_: True, 0),
     ],
 )

@@ -133,7 +133,7 @@ def step(world: World, kind: str, job: int, amount: int) -> None:
         world.do(Requested(job))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.integers(20, ROOM), min_size=2, max_size=4),
     st.lists(

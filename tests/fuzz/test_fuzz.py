@@ -18,7 +18,7 @@ from tests.support.message_types import OF_CLIENTS
 
 CORPUS = Path(__file__).parent / "data"
 # A part of the generated inputs is a test of its own, so that each has pytest's time for itself.
-PARTS = range(10)
+PARTS = range(4)
 INPUTS_OF_CLIENTS, MESSAGES_OF_CLIENTS = 50, 5_000  # in a part, and the fewest that come of them
 INPUTS_OF_ADMINS, REQUESTS_OF_ADMINS = 30, 200
 
@@ -88,5 +88,5 @@ def test_kept_processes_break_nothing(tmp_path: Path) -> None:
 
 def test_generated_processes(tmp_path: Path) -> None:
     source = random.Random(22)
-    for _ in range(60):
+    for _ in range(25):
         proc_target(source.randbytes(source.randint(1, 600)), tmp_path / "proc")

@@ -111,7 +111,7 @@ def _quiet() -> Iterator[None]:
 
 TestAnything = Anything.TestCase
 TestAnything.settings = settings(
-    max_examples=150,
+    max_examples=80,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -99,7 +99,7 @@ def scene(gpus: int, shards: int, stays: list[Stay], wanted: QueuedJob, asks: Re
 SCENES = st.builds(scene, GPUS, SHARDS, STAYS, JOBS, REQUESTS)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(SCENES)
 def test_it_finds_the_time_that_a_search_finds(there: Scene) -> None:
     cluster, ticket = there.cluster, Ticket("", there.asks, 0)
@@ -117,7 +117,7 @@ def test_it_finds_the_time_that_a_search_finds(there: Scene) -> None:
     assert repr(cluster) == before, "a forecast changes nothing"
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(SCENES, JOBS, REQUESTS, st.data())
 def test_who_makes_it_later_is_who_a_search_says_does(
     there: Scene, other: QueuedJob, asks: Request, data: st.DataObject

@@ -234,7 +234,7 @@ class Anything(RuleBasedStateMachine):
 
 TestAnything = Anything.TestCase
 TestAnything.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=60,
     deadline=None,
     derandomize=True,
