@@ -49,8 +49,10 @@ def shared(site: Site) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@pytest.mark.parametrize("kind", BARE)
-@pytest.mark.parametrize("host", ["with the plugin", "without"])
+@pytest.mark.parametrize(
+    ("kind", "host"),
+    [*((kind, "with the plugin") for kind in BARE), ("GPUs of two nodes", "without")],
+)
 def test_a_job_from_within_a_sharing_job_is_not_one(site: Site, kind: str, host: str) -> None:
     log = site.work / "inner.log"
     log.unlink(missing_ok=True)
@@ -67,8 +69,10 @@ def test_a_job_from_within_a_sharing_job_is_not_one(site: Site, kind: str, host:
     assert rest == ["inner"], said
 
 
-@pytest.mark.parametrize("value", ["tq:5", "tq:never", "x" * 300])
-@pytest.mark.parametrize("kind", BARE)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [*((kind, "tq:never") for kind in BARE), ("CPUs", "tq:5"), ("GPUs of two nodes", "x" * 300)],
+)
 def test_a_default_is_one_of_jobs_with_a_shard(site: Site, kind: str, value: str) -> None:
     env = {"GPU_SHARE": value}
     commands = ["srun", *BARE[kind], "true"], ["salloc", *BARE[kind], "srun", "true"]

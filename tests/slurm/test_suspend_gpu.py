@@ -147,10 +147,13 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-@pytest.mark.parametrize("memory", ["swap", "managed"])
-@pytest.mark.parametrize("ranks", [0, 1, 3], ids=["batch", "step", "ranks"])
+@pytest.mark.parametrize(
+    ("ranks", "memory"),
+    [(0, "swap"), (1, "managed"), (3, "swap")],
+    ids=["batch-swap", "step-managed", "ranks-swap"],
+)
 def test_a_suspended_job_frees_its_gpu_within_the_grace(
-    site: Site, memory: str, ranks: int
+    site: Site, ranks: int, memory: str
 ) -> None:
     """Slurm stops it when that is over, from then on nothing of it can leave."""
     job = site.submit(f"one-{memory}-{ranks}", memory, ranks)
@@ -181,8 +184,11 @@ CONTAINERS = {
 }
 
 
-@pytest.mark.parametrize("ranks", [0, 1], ids=["batch", "step"])
-@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [("pids", 0), ("pids-second", 1), ("users", 0), ("users-pids", 1)],
+    ids=["pids-batch", "pids-second-step", "users-batch", "users-pids-step"],
+)
 def test_a_suspended_container_frees_its_gpu_within_the_grace(
     site: Site, kind: str, ranks: int
 ) -> None:
@@ -197,10 +203,9 @@ def test_a_suspended_container_frees_its_gpu_within_the_grace(
     site.finish(job)
 
 
-@pytest.mark.parametrize("ranks", [0, 1], ids=["batch", "step"])
-def test_a_job_that_is_resumed_at_once_gets_on(site: Site, ranks: int) -> None:
+def test_a_job_that_is_resumed_at_once_gets_on(site: Site) -> None:
     """Its processes are stopped for a moment only, shorter than between two looks at all jobs."""
-    job = site.submit(f"briefly-{ranks}", "swap", ranks)
+    job = site.submit("briefly", "swap")
     job.gets_on()
     for _ in range(3):
         site.suspend(job)
