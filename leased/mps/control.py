@@ -24,6 +24,7 @@ START_S = 10.0
 ENDING_S, ENDING_LOOKS = 2.0, 40
 COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
 PID_FILE = "nvidia-cuda-mps-control.pid"
+SOCKET = "control"  # in the same directory
 LOGS = ("control.log", "server.log")
 LOG_MOST = 4 << 20  # bytes of a log; it lies in memory
 LOOK_MOST = 1 << 20  # bytes of a log that are read at a look
@@ -67,6 +68,7 @@ class Control:
         Refused: it does not start."""
         trusted_files.check(self.program, "daemon.mps_control")
         try:
+            await self._tell_to_end()
             self._empty()
             status = await children.leave_behind(
                 *(str(self.program), "-d", *([ANY_USER] if any_user else [])),
@@ -79,16 +81,13 @@ class Control:
                 "install NVIDIA's MPS, or set daemon.mps_control in gpu-leased.toml",
             ) from None
         if status or self.pid() is None:
+            await self._tell_to_end()
             how = "did not become a daemon in time" if status is None else f"ended with {status}"
             raise Refused(f"{self.program} {how}", f"see {self.logs}/control.log")
 
     async def quit(self) -> None:
         """End it with its servers, and remove its directories. One that does not end is killed."""
-        env = self._environment()
-        with contextlib.suppress(OSError):
-            await children.run(
-                str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
-            )
+        await self._tell_to_end()
         for _ in range(ENDING_LOOKS):
             if self.pid() is None:
                 break
@@ -98,6 +97,16 @@ class Control:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._remove()
+
+    async def _tell_to_end(self) -> None:
+        """Also one that serves but has no pid file: its start was broken off before that."""
+        if not (self.pipes / SOCKET).exists():
+            return
+        env = self._environment()
+        with contextlib.suppress(OSError):
+            await children.run(
+                str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
+            )
 
     def faults(self) -> int:
         """How many faults the server has written of since the last look. Its logs stay small."""

@@ -13,7 +13,10 @@ from leased.base.errors import Refused
 from leased.mps import control as of_control
 from leased.mps.control import Control
 from leased.mps.server import FIRST_PAUSE_S, SETTLED_S, Server
+from leased.processes import procfs
+from tests.conftest import ROOT
 from tests.mps.conftest import UUID, kill
+from tests.slurm.processes import wait_until
 
 
 def look(server: Server, now: float) -> int:
@@ -132,6 +135,43 @@ def test_a_program_that_does_not_become_a_daemon_is_ended(
     program.chmod(0o755)
     with pytest.raises(Refused, match="did not become a daemon in time"):
         asyncio.run(Control(program, short_dir / "mps", UUID).start(any_user=False))
+
+
+WITHOUT_A_PID_FILE = """#!/usr/bin/python3 -I
+import sys
+sys.path[:0] = [{root!r}]
+from tests.emugpu import mps_control
+mps_control.PID_FILE = "../started"
+def serve(self, serve=mps_control.Control.serve):
+    mps_control.PID_FILE = "none"  # that of its start stays for the test
+    serve(self)
+mps_control.Control.serve = serve
+mps_control.daemon(False) if "-d" in sys.argv else mps_control.command()
+"""
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_one_that_serves_without_a_pid_file_is_not_left_behind(
+    control: Control, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """Its start was broken off: the program itself failed, or the daemon before this one ended."""
+    good = control.program.read_text()
+    control.program.write_text(WITHOUT_A_PID_FILE.format(root=str(ROOT)))
+    with monkeypatch.context() as patch:
+        if cancelled:
+            patch.setattr(Control, "_tell_to_end", lambda _: asyncio.sleep(0))
+        with pytest.raises(Refused):
+            asyncio.run(control.start(any_user=False))
+    pid = int((control.folder / "started").read_text())
+    if cancelled:
+        control.program.write_text(good)
+        asyncio.run(control.start(any_user=False))
+    wait_until("its end", lambda: has_ended(pid), timeout=30)
+
+
+def has_ended(pid: int) -> bool:
+    found = procfs.stat(pid)
+    return found is None or found.state in (procfs.ZOMBIE, procfs.DEAD)
 
 
 def test_another_process_with_its_number_is_not_taken_for_it(control: Control) -> None:
