@@ -104,7 +104,7 @@ class Control:
             self.leave(connection)
 
     def answer(self, command: str) -> str:
-        if command == "quit":
+        if command.split(maxsplit=1)[0] == "quit":  # -t: how many seconds clients have
             self.ends = True
             return "\n"
         if command == "get_server_list":
@@ -175,11 +175,19 @@ def main() -> int:
 
 
 def install(directory: Path) -> Path:
-    """The program by NVIDIA's name, in a directory. The kernel names its process so, too."""
+    """The program by NVIDIA's name, in a directory. The kernel names its process so, too.
+
+    gpu-leased gives it no environment but its own. So it begins anew with the words by which tests
+    find the programs that they leave behind (tests/support/leaks.py).
+    """
+    marks = {name: text for name, text in os.environ.items() if name.startswith("GPUL_TEST")}
     root = Path(__file__).resolve().parents[2]
     path = directory / "nvidia-cuda-mps-control"
     path.write_text(
-        f"#!/usr/bin/python3 -I\nimport sys\nsys.path[:0] = [{str(root)!r}]\n"
+        f"#!/usr/bin/python3 -I\nimport os, sys\nsys.path[:0] = [{str(root)!r}]\n"
+        f"marks = {marks!r}\n"
+        "if not marks.keys() <= os.environ.keys():\n"
+        "    os.execve(sys.argv[0], sys.argv, os.environ | marks)\n"
         "from tests.emugpu.mps_control import main\nsys.exit(main())\n"
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -16,7 +16,8 @@ from leased.admin.status import Seen
 from leased.base.errors import Later, Refused
 from leased.cli import show_mps
 from leased.config.config import Config, DeviceConfig
-from leased.mps.mps import AWAITED_S, Mps
+from leased.mps.control import Control
+from leased.mps.mps import AWAITED_S, FOLDER, Mps
 from leased.mps.together import APART_S
 from tests.mps.conftest import kill, open_pidfd
 from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
@@ -75,8 +76,10 @@ def node(short_dir: Path, program: Path) -> Iterator[MpsNode]:
     made.site(gpu0=MPS)
     yield made
     made.store.close()
-    for server in made.mps.servers.values():
-        asyncio.run(server.control.quit())
+    for uuid in UUIDS:  # also one that the last daemon of the test has not looked at
+        control = Control(program, short_dir / FOLDER, uuid)
+        if control.pid() is not None:
+            asyncio.run(control.quit())
 
 
 def test_a_job_gets_its_server_and_its_part(node: MpsNode) -> None:
