@@ -22,7 +22,7 @@ from tests.support import again, daemon_logs, leaks, leftovers, loops, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.template import TEMPLATES
 from tests.support.tenant import command as tenant_command
-from tests.support.work_dir import work_dir
+from tests.support.work_dir import place_of_tmp_path, work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     loops.events_have_the_loop_that_waits()
     TEMPLATES.use()
     if not is_worker(config):
+        if place := place_of_tmp_path():
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))
         again.begin()
         leftovers.mark_this_run()
         # Whoever ends the run, CI for one, ends it as Ctrl-C does: with its daemons.
