@@ -9,12 +9,9 @@ from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import begun, slices
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import tell
 from tests.support.swap_programs import Program, finish
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 MADE_US, SHORT_US = 2048, 50
 KEPT_S = 30.0  # as the interposer has it

@@ -8,12 +8,9 @@ from _gpulease import lib
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import controlled, held
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, client_of, finish
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 # One kernel for each line that it is told.
 KERNELS = """

@@ -24,8 +24,6 @@ from tests.support.programs import Process, line, tell
 from tests.support.swap_programs import MIB, TOTAL, Program, client_of, finish
 from tests.support.together import zip_strict
 
-program, uuid = swap.program, swap.uuid
-
 # A kernel that the test outlasts, and one behind it that writes managed memory.
 MANAGED = (
     WRITES.replace("d.cuMemAlloc(100 * MIB)", "d.cuMemAllocManaged(100 * MIB, 1)")

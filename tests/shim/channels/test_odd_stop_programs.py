@@ -22,7 +22,6 @@ FOLDER = BUILD.parent / "shim" / "channels"
 ALL = 1 << 40  # bytes
 HANDOFFS = 20
 
-daemon, uuid = swap.daemon, swap.uuid
 Odd = Callable[..., Process]
 
 

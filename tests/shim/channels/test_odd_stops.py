@@ -17,12 +17,9 @@ from tests.shim.channels.handoffs import (
     slices,
 )
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, client_of, finish
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 # Kernels that write all of p without pause, until the test has had its handoff.
 WRITES = f"""

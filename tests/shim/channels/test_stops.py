@@ -23,12 +23,9 @@ from tests.shim.channels.handoffs import (
     slices,
 )
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, client_of, finish, free_bytes
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
 def test_a_kernel_is_stopped_and_its_memory_leaves(

@@ -16,8 +16,6 @@ from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import Process, line, output, programs, tell
 
-uuid = swap.uuid
-
 
 class Daemons:
     """One after the other, on one socket."""

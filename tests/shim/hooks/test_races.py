@@ -11,14 +11,11 @@ import pytest
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, output, programs, tell
 
 RACES = BUILD.parent / "shim" / "hooks" / "shim_races"
 MIB = 1 << 20
-
-daemon, uuid = swap.daemon, swap.uuid
 
 Race = Callable[[str], subprocess.Popen[str]]
 

@@ -10,8 +10,6 @@ from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
-
 NOTHING = (
     NVML
     + """

@@ -10,8 +10,6 @@ import pytest
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 
-program, uuid = swap.program, swap.uuid
-
 
 @pytest.fixture(params=["managed", "swapped"])
 def daemon(short_dir: Path, uuid: str, request: pytest.FixtureRequest) -> Iterator[FakeDaemon]:

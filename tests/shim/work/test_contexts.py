@@ -13,7 +13,6 @@ from tests.support.programs import line, tell
 MIB = 1 << 20
 EVER_NS = 10**12
 
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 OTHER_CONTEXT = """

@@ -12,7 +12,6 @@ from tests.support.programs import line, tell
 EVER_NS = 10**12
 SHORT_NS = 10**8
 
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 CAPTURE = """

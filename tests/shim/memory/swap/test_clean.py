@@ -15,7 +15,6 @@ from tests.support.programs import line, tell
 
 MIB = 1 << 20
 PIECE = 6 * MIB  # a 32nd of what the job sees, in units of 2 MiB
-program, uuid = swap.program, swap.uuid
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import Program, client_of, finish, revoked
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
 def test_pointers_are_known_wherever_the_bytes_are(

@@ -9,7 +9,6 @@ from pathlib import Path
 from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import (
@@ -24,8 +23,6 @@ from tests.support.swap_programs import (
     revoked,
     two_full,
 )
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
 def test_a_kill_while_memory_moves_frees_the_device(

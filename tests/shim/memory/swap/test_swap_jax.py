@@ -13,7 +13,6 @@ from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.slurm.leased import Leased
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, output, programs, tell
 
@@ -23,8 +22,6 @@ ALL = 130 * MIB
 SHOWN = 40 * MIB  # the object that is exported
 DEVICE = 256 * MIB
 TURNS = 7
-
-daemon, uuid = swap.daemon, swap.uuid
 
 Program = Callable[..., subprocess.Popen[str]]
 

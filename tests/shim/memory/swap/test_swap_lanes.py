@@ -9,12 +9,10 @@ import pytest
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import MIB, Program, finish, revoked
 
-program = swap.program
 LARGE, SMALL = 50 * MIB, 4 * MIB
 
 BOTH = f"""

@@ -6,7 +6,6 @@ from leased.wire import daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import (
@@ -20,8 +19,6 @@ from tests.support.swap_programs import (
     out_bytes,
     revoked,
 )
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
 def test_bytes_survive_and_addresses_stay(

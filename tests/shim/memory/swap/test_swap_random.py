@@ -6,13 +6,9 @@ import random
 
 from leased.wire import daemon_messages
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import tell
 from tests.support.swap_programs import MIB, VMM, Program, client_of, finish
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
-
 
 RANDOM = (
     VMM

@@ -9,7 +9,6 @@ from leased.wire import daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
-from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 from tests.support.swap_programs import (
@@ -23,8 +22,6 @@ from tests.support.swap_programs import (
     revoked,
     two_full,
 )
-
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
 def test_one_job_restores_while_the_other_evicts(

@@ -18,8 +18,6 @@ STRESS = BUILD.parent / "shim" / "memory" / "swap" / "swap_stress"
 TURNS = 300
 MIB = 1 << 20
 
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
-
 # Captures that have begun, each with a call that waits for memory.
 CAPTURES = r"""
 import threading

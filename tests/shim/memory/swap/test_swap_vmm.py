@@ -10,8 +10,6 @@ from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 
 MIB = 1 << 20
-daemon, program, uuid = swap.daemon, swap.program, swap.uuid
-
 VMM = (
     swap.VMM
     + """
