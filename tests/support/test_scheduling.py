@@ -85,7 +85,7 @@ def test_a_file_in_parts_begins_as_one_of_them(monkeypatch: pytest.MonkeyPatch) 
 
 def test_files_that_are_grouped_or_divided_are_there() -> None:
     """A file that is renamed takes its place in these tables along."""
-    named = [*parallel.PARTS, *parallel.CGROUPS_OF_SLURM]
+    named = [*parallel.PARTS, *parallel.CGROUPS_OF_SLURM, *parallel.SECONDS]
     assert [file for file in named if not (ROOT / file).exists()] == []
 
 
