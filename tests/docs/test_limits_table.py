@@ -19,12 +19,15 @@ DAY_S = 86400
 IN_WORDS: dict[float, set[str]] = {2: {"twice", "half"}}
 
 
+def table() -> str:
+    text = (ROOT / "SECURITY.md").read_text()
+    return text[text.index("## Limits") : text.index("## Reporting")]
+
+
 def rows() -> dict[str, str]:
     """Each name in the last column of the table, with what its row says the limit is."""
-    text = (ROOT / "SECURITY.md").read_text()
-    table = text[text.index("## Limits") : text.index("## Reporting")]
     found: dict[str, str] = {}
-    for line in table.splitlines():
+    for line in table().splitlines():
         if line.startswith("|"):
             _, _, said, where, _ = line.split("|")
             found |= dict.fromkeys(re.findall(r"`([A-Z][A-Z_]{3,})`", where), said)
@@ -63,6 +66,12 @@ def test_the_table_says_what_the_limit_is(name: str) -> None:
     wanted = set().union(*map(ways_to_say, found))
     pattern = r"(?<![\w.,])(?:" + "|".join(map(re.escape, wanted)) + r")(?!\w)"
     assert re.search(pattern, said), f"{name} is {found}, and the table says:{said}"
+
+
+def test_the_files_of_the_table_are_there() -> None:
+    named = re.findall(r"`((?:leased|shim)/[\w/]+\.\w+)`", table())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 def test_every_limit_is_in_the_table() -> None:
