@@ -24,7 +24,7 @@ START_S = 10.0
 ENDING_S, ENDING_LOOKS = 2.0, 40
 COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
 PID_FILE = "nvidia-cuda-mps-control.pid"
-SOCKET = "control"  # in the same directory
+SOCKET = "control"  # in the directory of its pipes
 LOGS = ("control.log", "server.log")
 LOG_MOST = 4 << 20  # bytes of a log; it lies in memory
 LOOK_MOST = 1 << 20  # bytes of a log that are read at a look
@@ -56,18 +56,34 @@ class Control:
         """The control program's process; None: it does not run."""
         text = (procfs.whole(self.pipes / PID_FILE, 32) or b"").strip()
         pid = int(text) if text.isdigit() else 0
-        found = procfs.stat(pid) if pid else None
+        return pid if pid and self._is_one(pid) else None
+
+    def _is_one(self, pid: int) -> bool:
+        """Whether the process is a control program of this user's."""
+        found = procfs.stat(pid)
         if found is None or found.state in (procfs.ZOMBIE, procfs.DEAD):
+            return False
+        named = procfs.command(pid) == self.program.name[:COMM_MOST]
+        return named and procfs.real_uid(pid) == os.getuid()
+
+    def _orphan(self) -> int | None:
+        """One that serves these pipes, though its pid file is gone; None: there is none. Jobs may
+        be its clients, and with a second one there would be two servers on the GPU."""
+        if not (self.pipes / SOCKET).exists():
             return None
-        if procfs.real_uid(pid) != os.getuid():
-            return None
-        return pid if procfs.command(pid) == self.program.name[:COMM_MOST] else None
+        pids = (int(each.name) for each in procfs.PROC.iterdir() if each.name.isdecimal())
+        mark = os.fsencode(f"CUDA_MPS_PIPE_DIRECTORY={self.pipes}")
+        ours = (pid for pid in pids if self._is_one(pid))
+        return next((pid for pid in ours if mark in procfs.environment(pid)), None)
 
     async def start(self, any_user: bool) -> None:
-        """Start it, in empty directories. any_user: one server takes clients of all users.
-        Refused: it does not start."""
+        """Start it, in empty directories. any_user: one server takes clients of all users. One that
+        runs and has lost its pid file is kept. Refused: it does not start."""
         trusted_files.check(self.program, "daemon.mps_control")
         try:
+            if orphan := self._orphan():
+                (self.pipes / PID_FILE).write_text(f"{orphan}\n")
+                return
             await self._tell_to_end()
             self._empty()
             status = await children.leave_behind(

@@ -16,6 +16,7 @@ from pathlib import Path
 PROC = Path("/proc")
 LINE_MOST = 4096  # of files that the kernel writes in one line; those are far shorter
 CGROUP_MOST = 1 << 18  # a path of 4,095 bytes in each of 64 hierarchies
+ENVIRONMENT_MOST = 1 << 18
 MAPS_MOST = 1 << 26  # as far as maps are searched
 FILES_MOST = 1 << 20  # as many open files as the kernel gives a process (fs.nr_open)
 CHUNK = 1 << 16
@@ -158,6 +159,13 @@ def command_line(pid: int, proc: Path = PROC) -> bytes | None:
     """The beginning of its arguments, each ended by a zero byte. The process may have written
     anything there, and may keep a reader waiting."""
     return head(_of(pid, "cmdline", proc), LINE_MOST)
+
+
+def environment(pid: int, proc: Path = PROC) -> list[bytes]:
+    """What it was started with, NAME=VALUE; empty: it cannot be read. The process may have written
+    anything there, and may keep a reader waiting."""
+    data = head(_of(pid, "environ", proc), ENVIRONMENT_MOST) or b""
+    return data.split(b"\0") if data else []
 
 
 def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -78,6 +79,25 @@ def test_the_next_daemon_finds_it(control: Control) -> None:
     assert control.pid() == first
     says(again.control, "Server is handling a fatal GPU error.\n")
     assert look(again, 1.0) == 1
+
+
+def test_one_that_has_lost_its_pid_file_is_kept_and_no_second_one_is_started(
+    control: Control,
+) -> None:
+    """Jobs may be its clients."""
+    server = Server(control, 0, any_user=False)
+    look(server, 0.0)
+    first = control.pid()
+    assert first is not None
+    (control.pipes / of_control.PID_FILE).unlink()
+    try:
+        look(server, 1.0)
+        look(server, 1.0 + FIRST_PAUSE_S)
+        assert server.runs
+        assert control.pid() == first
+    finally:
+        if control.pid() != first:
+            os.kill(first, signal.SIGKILL)
 
 
 def test_faults_are_counted_once_also_where_a_line_comes_in_two_pieces(control: Control) -> None:

@@ -130,13 +130,14 @@ READERS: tuple[Callable[[int, Path], Any], ...] = (
     procfs.real_uid,
     procfs.command,
     procfs.command_line,
+    procfs.environment,
     lambda pid, proc: procfs.maps_file(pid, "libgpulease.so", proc),
     lambda pid, proc: procfs.has_open(pid, "/dev/nvidia", proc),
     ancestors,
     KNOWN.step_of,
     described,
 )
-FILES = ("stat", "status", "comm", "cgroup", "cmdline", "maps")
+FILES = ("stat", "status", "comm", "cgroup", "cmdline", "environ", "maps")
 PIECES = (
     *(end.encode() for end in ENDS),
     *(b"\n", b"\xff", b"0::", JOB_7.encode(), b"Uid:\t0", b"/libgpulease.so"),
