@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.daemon import CONFIG, DEVICES, Bench, Load
+from tests.bench.daemon import CONFIG, DEVICES, TARGETS, Bench, Load, beyond
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_figure_beyond_its_target_is_named(name: str) -> None:
+    assert beyond(TARGETS) == []
+    assert beyond({**TARGETS, name: 1.1 * TARGETS[name]}) == [name]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="its jobs are users of their own")
