@@ -52,12 +52,20 @@ pathlib.Path(sys.argv[1] + ".saved").write_text(str(step))
 )
 
 
+# Of a job that others preempt. Slurm signals the steps of such a job, and not its script.
+PREEMPTED = ("--partition=low",)
+
+
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     often = ["leased.monitors.ended_jobs.EVERY_S=0.5"]
     conf = f'[device]\npolicy = "{request.param}"\n'
-    # A cancelled job has as long as a busy machine needs.
-    slurm = ["SelectTypeParameters=CR_CPU_Memory", "KillWait=120"]
+    # A job that is cancelled or preempted has as long as a busy machine needs.
+    slurm = [
+        *("SelectTypeParameters=CR_CPU_Memory", "KillWait=120"),
+        *("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL"),
+        "PartitionName=low Nodes=ALL State=UP PriorityTier=0 PreemptMode=CANCEL GraceTime=120",
+    ]
     with sharing_site(leased_conf=conf, hurried=often, slurm_conf=slurm) as found:
         yield found
 
@@ -81,7 +89,8 @@ def submit(site: Site, name: str, program: str, options: str, *more: str, how: s
     Path(f"{path}.py").write_text(program)
     script = Path(f"{path}.sh")
     command = f"{sys.executable} {path}.py {path} {how}"
-    script.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\nexec {command}\n")
+    srun = "srun " * (PREEMPTED[0] in more)
+    script.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\nexec {srun}{command}\n")
     number = site.slurm.sbatch(
         *("--gres=shard:1", "--mem=900M", f"--gpu-share=lock:on,memory:swap,{options}", *more),
         *("-o", f"{path}.log", str(script)),
@@ -99,6 +108,12 @@ def cancels(site: Site, waiter: Job) -> None:
     site.slurm.run("scancel", str(waiter.number))
 
 
+def is_preempted(site: Site, _: Job) -> None:
+    """Slurm sends SIGTERM, and cancels the job when its GraceTime is over: another one needs its
+    memory."""
+    site.slurm.sbatch("--mem=2900M", "-o", "/dev/null", "--wrap=true")
+
+
 def nears_its_limit(_: Site, waiter: Job) -> None:
     """Its limit is so short that it is near as soon as it waits."""
     waiter.file("late").touch()
@@ -108,14 +123,15 @@ def nears_its_limit(_: Site, waiter: Job) -> None:
     ("site", "event"),
     [
         *((name, sends_usr1) for name in policy.names()),
-        *((policy.DEFAULT, event) for event in (cancels, nears_its_limit)),
+        *((policy.DEFAULT, event) for event in (cancels, is_preempted, nears_its_limit)),
     ],
     indirect=["site"],
 )
 def test_a_waiter_saves_what_it_has(site: Site, event: Callable[[Site, Job], None]) -> None:
     """Behind a holder whose turn lasts ten minutes, which goes on afterwards."""
     how = "notices" if event is nears_its_limit else "handles"
-    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:5", "--time=1", how=how)
+    more = ("--time=1", *(PREEMPTED if event is is_preempted else ()))
+    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:5", *more, how=how)
     wait_until("it to begin", waiter.file("began").exists)
     holder = submit(site, f"holder-{event.__name__}", HOLDS, "tq:600")
     try:
