@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leased.base.errors import Refused
+from leased.base.words import count
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.nvml import Nvml, Silent
@@ -310,7 +311,8 @@ class Mover:
 
     async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
         log.warning(
-            "gpu-leased ended while %d processes were between two GPUs: they go back", len(living)
+            "gpu-leased ended in the middle of a move, which is taken back: %s between two GPUs",
+            count(len(living), "process"),
         )
         try:
             answer = await self._nvml.look([mark.new])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 
+from leased.base.words import count
 from leased.connections.listener import Listener
 from leased.core.arbiter import Rejoined
 from leased.leasing.leases import Leases
@@ -31,7 +32,7 @@ class KeptClients:
                 self.unheard.add(connection)
                 connection.isolated(connection.resync)
         if sockets:
-            log.info("%d connections of the previous daemon are kept", len(sockets))
+            log.info("kept of the previous daemon: %s", count(len(sockets), "connection"))
         # With a full store some are missing here: they have the whole grace to come back.
         self.may_end_grace = 0 < len(sockets) < self.room
 

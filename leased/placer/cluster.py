@@ -189,7 +189,8 @@ def _shut(job: QueuedJob, gpu: Gpu, index: int, chosen: int | None) -> str:
     if gpu.whole:
         return "a job has the whole GPU"
     if gpu.shards < job.shards:
-        return f"{max(0, gpu.shards)} of its {gpu.total} shards are free"
+        free = max(0, gpu.shards)
+        return f"{free} of its {gpu.total} shards {'is' if free == 1 else 'are'} free"
     return "" if index == chosen else f"Slurm would give the job GPU {chosen} of this node"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from leased import __version__
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
+from leased.base.words import count
 from leased.config import config, options
 from leased.matching import model
 from leased.node import small_service
@@ -193,7 +194,7 @@ class Placer:
             self._say(f"job {named}{more}: Slurm says too much of it, so it is left to Slurm")
         else:
             odd = left_out.not_understood
-            self._say(f"{odd} jobs or nodes could not be understood" if odd else "")
+            self._say(f"jobs or nodes that could not be understood: {odd}" if odd else "")
 
     def _say_reserved(self, reserved: Reserved | None) -> None:
         """Log for whom a node's GPU is kept, when that changes."""
@@ -305,7 +306,8 @@ def _release(placer: Placer) -> int:
         return CANNOT_RUN
     if left:
         log.warning(
-            "%d jobs were not given back to Slurm in time; they begin by themselves later", left
+            "not given back to Slurm in time, so they begin by themselves later: %s",
+            count(left, "job"),
         )
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from leased.base.words import count
 from leased.store.reading import Bad
 
 log = logging.getLogger("gpu-leased")
@@ -20,7 +21,7 @@ def tell(rows: Sequence[Bad]) -> None:
     remembered = [bad for bad in rows if bad.table == "remembered"]
     if remembered:
         log.warning(
-            "what the policies had stored of %d jobs cannot be used (%s) and is set aside: the "
+            "what the policies had stored of %s cannot be used (%s) and is set aside: the "
             "turns of these jobs are counted from now on",
-            *(len(remembered), remembered[0].why),
+            *(count(len(remembered), "job"), remembered[0].why),
         )

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from leased.base.words import count
 from leased.store.contents import Contents
 from leased.store.records import TenantRecord
 from leased.store.registrations import Registration, Registrations
@@ -38,12 +39,11 @@ def compare(
     taken = [job for job in lost if _take_over(contents, registrations, runs, job)]
     if taken:
         log.warning(
-            "%s lacks %d jobs, which go on as they were registered; their usage up to now is "
-            "lost: %s"
+            "%s lacks %s; each goes on as it was registered, and its usage up to now is lost: %s"
             if contents.loaded
-            else "%s cannot be read now, and %d jobs go on as they were registered; their usage "
-            "up to now is added once it can be read: %s",
-            *(database, len(taken), _listed(taken)),
+            else "%s cannot be read now and lacks %s; each goes on as it was registered, and its "
+            "usage up to now is added once it can be read: %s",
+            *(database, count(len(taken), "job"), _listed(taken)),
         )
     for job_id in contents.open.keys() - kept:
         register(contents, registrations, job_id)

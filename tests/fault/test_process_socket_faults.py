@@ -83,4 +83,4 @@ def test_kept_descriptors_that_are_none_of_ours(node: FaultyNode, short_dir: Pat
         with node.everybody_goes_on():
             node.restart()
         node.leased.kept = []
-    assert node.said("connections of the previous daemon are kept") <= 1
+    assert node.said("kept of the previous daemon: ") <= 1

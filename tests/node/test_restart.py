@@ -92,7 +92,7 @@ def test_jobs_go_on_where_the_database_is_lost(tenant: Start, leased: Leased) ->
         tell(job)
     for job in started:
         output(job)
-    assert "usage.db lacks 2 jobs, which go on as they were registered" in leased.log.read_text()
+    assert "usage.db lacks 2 jobs; each goes on as it was registered" in leased.log.read_text()
 
 
 def wait_for_handoffs(leased: Leased, more: int) -> None:

@@ -104,6 +104,11 @@ def test_rows_that_were_not_asked_for_are_left_out(
             NoAnswer,
             "slurmdbd does not answer",
         ),
+        (
+            "sacct: fatal: Could not establish a configuration source",
+            Refused,
+            "finds no slurm.conf",
+        ),
         ("Slurm accounting storage is disabled", Refused, "keeps no accounting"),
         (
             "sacct: fatal: Could not establish a configuration source",

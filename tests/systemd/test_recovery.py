@@ -103,7 +103,7 @@ def test_jobs_go_on_under_the_next_daemon(node: Node, end: Callable[[Node], None
     jobs.are_kept()
     end(node)
     jobs.go_on()
-    said = "Watchdog timeout" if end is hang else "2 connections of the previous daemon are kept"
+    said = "Watchdog timeout" if end is hang else "kept of the previous daemon: 2 connections"
     wait_until(said, lambda: said in node.journal())
 
 
