@@ -108,6 +108,15 @@ def test_what_is_no_file_of_ours_is_not_read(made: JobMapping, name: str) -> Non
         assert files(made.directory) == {"3": "7\n"}
 
 
+def test_a_link_does_not_say_which_files_are_ours(made: JobMapping, tmp_path: Path) -> None:
+    made.directory.mkdir(parents=True)
+    (tmp_path / "said").write_text('{"5": "9\\n"}')
+    (made.directory / OURS).symlink_to(tmp_path / "said")
+    (made.directory / "5").write_text("9\n")
+    made.follow(status([tenant(7, 0)], TWO))
+    assert files(made.directory) == {"3": "7\n", "5": "9\n"}
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
 def test_nothing_is_written_where_others_may_write(
     made: JobMapping, caplog: pytest.LogCaptureFixture, mode: int
