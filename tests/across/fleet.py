@@ -73,10 +73,22 @@ class Site:
 
 
 class Fleet:
-    """grants, half_gangs, deaths, drops, lost, messages: counted. grant_ns, skew_ns: measured."""
+    """across, alone: how many jobs are on several nodes, on `widest` at most, and on one. gpus: of
+    each node. grants, half_gangs, deaths, drops, lost, messages: counted. grant_ns, skew_ns:
+    measured."""
 
-    def __init__(self, seed: int, nodes: int = 8, across: int = 40, alone: int = 24):
+    def __init__(
+        self,
+        seed: int,
+        nodes: int = 8,
+        across: int = 40,
+        alone: int = 24,
+        *,
+        widest: int = 8,
+        gpus: int = 8,
+    ):
         self.r = random.Random(seed)
+        self.widest, self.gpus = min(nodes, widest), gpus
         self.now, self.order, self.troubled = 0, 0, True
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.arrives: dict[tuple[str, str], int] = {}  # the last message of one node to another
@@ -95,25 +107,25 @@ class Fleet:
             f"n{n}": Site(f"n{n}", self.r.randrange(20 * minute), 1 + self.r.uniform(-1e-4, 1e-4))
             for n in range(nodes)
         }
-        self.jobs = self._draw_jobs(nodes, across)
+        self.jobs = self._draw_jobs(across)
         for site in self.sites.values():
             site.daemon = Across(site.name, BOUNDS)
         for job in self.jobs:
             self._join(job)
         for n in range(alone):
             site = self.sites[f"n{n % nodes}"]
-            site.gpus[f"{LOCAL}{n}"] = 1 << self.r.randrange(8)
+            site.gpus[f"{LOCAL}{n}"] = 1 << self.r.randrange(gpus)
             self.after(self.r.randrange(S), self._ask, site, f"{LOCAL}{n}")
         self.after(S, self._trouble)
 
-    def _draw_jobs(self, nodes: int, across: int) -> dict[str, tuple[str, ...]]:
+    def _draw_jobs(self, across: int) -> dict[str, tuple[str, ...]]:
         jobs = {}
         for n in range(across):
-            some = self.r.sample(sorted(self.sites), self.r.choice((2, 2, 2, 3, 4, nodes)))
+            some = self.r.sample(sorted(self.sites), self.r.choice((2, 2, 2, 3, 4, self.widest)))
             jobs[f"job{n}"] = tuple(some)
-            width = self.r.choice((1, 1, 2, 4))
+            width, gpus = self.r.choice((1, 1, 2, 4)), self.gpus
             for name in some:
-                first = self.r.randrange(9 - width)
+                first = self.r.randrange(gpus + 1 - width)
                 self.sites[name].gpus[f"job{n}"] = ((1 << width) - 1) << first
         return jobs
 

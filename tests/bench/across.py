@@ -15,7 +15,10 @@ ready to when the last one ran, with taking back what was lent. skew_ms: between
 and the last one being told to stop. states_checked: worlds of small clusters that were gone
 through (tests/across/search.py).
 
-real: of two nodes with real daemons (tests/bench/across_nodes.py).
+real, rl_pair_speedup: of two nodes with real daemons (tests/bench/across_nodes.py).
+
+`ARGS="GRANTS SECONDS"`: how many grants are simulated (a thousand take half a minute of a
+processor), and for how long the real ones run (some eight a second).
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ def part(values: list[int], of_all: float) -> float:
 
 def measure(place: Path) -> dict[str, Any]:
     grants = int(sys.argv[1]) if len(sys.argv) > 1 else GRANTS
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 30.0
+    real = across_nodes.measure(place, seconds)
     fleet = Fleet(seed=1)
     fleet.run(lambda: fleet.grants >= grants)
     fleet.calm()
@@ -80,7 +85,8 @@ def measure(place: Path) -> dict[str, Any]:
             explore(jobs, budget, finish_each=20, absent=LATER if budget.steps else ())
             for jobs, budget in SEARCHES
         ),
-        "real": across_nodes.measure(place),
+        "rl_pair_speedup": real.pop("rl_pair_speedup"),
+        "real": real,
     }
 
 

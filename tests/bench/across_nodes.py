@@ -6,6 +6,8 @@ stopping in mid-kernel and what the daemons say to each other. skew_ms: between 
 turn on its nodes. half_gangs_ms: for how long a job computed on one node and the other one on
 another. rl_pair_speedup: two jobs whose processes use their GPUs half of the time and then meet,
 as reinforcement learning does: how much sooner both are done together than one after the other.
+daemons_cpu_ms, daemons_wait_ms: for each grant, how long both daemons computed, and how long they
+were ready to and had no processor: what a machine that others use adds to the times above.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 from tests.support.nodes import Nodes, munged, overlap_ns
 from tests.support.programs import SET_UP, line, output, tell
-from tests.support.together import pairwise
+from tests.support.together import pairwise, zip_strict
 
 A_B = ("a", "b")
 TURN_S = 0.1
@@ -70,6 +72,13 @@ def part(values: list[float], of_all: float) -> float:
     return round(sorted(values)[int(of_all * (len(values) - 1))], 3)
 
 
+def of_daemons(nodes: Nodes) -> list[float]:
+    """For how many ms they have computed, and waited for a processor."""
+    daemons = [node.leased.daemon for node in nodes.nodes.values()]
+    stats = [Path(f"/proc/{d.process.pid}/schedstat").read_text().split() for d in daemons if d]
+    return [sum(int(each[n]) for each in stats) / 1e6 for n in range(2)]
+
+
 def always(nodes: Nodes, seconds: float) -> dict[str, Any]:
     """Two jobs that always want both GPUs."""
     ranks = {
@@ -80,7 +89,9 @@ def always(nodes: Nodes, seconds: float) -> dict[str, Any]:
     pids = {rank: int(line(process)) for rank, process in ranks.items()}
     for process in ranks.values():
         tell(process)
+    at_first = of_daemons(nodes)
     time.sleep(seconds)
+    spent = [later - at for at, later in zip_strict(at_first, of_daemons(nodes))]
     for process in ranks.values():
         tell(process)
     for process in ranks.values():
@@ -98,6 +109,8 @@ def always(nodes: Nodes, seconds: float) -> dict[str, Any]:
         "grant_ms_p99": part(grant_ms, 0.99),
         "skew_ms_p50": part(skew_ms, 0.5),
         "skew_ms_p99": part(skew_ms, 0.99),
+        "daemons_cpu_ms": round(spent[0] / len(both), 2),
+        "daemons_wait_ms": round(spent[1] / len(both), 2),
         "half_gangs_ms": (
             overlap_ns(had["a"][1], had["b"][2]) + overlap_ns(had["b"][1], had["a"][2])
         )
