@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define EMU_SOCKET "emugpu.sock"
+#define EMU_AWAY "away-" /* followed by the pid of a process that is not to connect now */
 #define EMU_MAX_PAYLOAD (UINT64_C(1) << 32)
 #define EMU_MAX_DEVICES 16
 
@@ -86,9 +87,10 @@ enum emu_op {
 	EMU_RM,               /* arg0 number of an ioctl of rm.h; payload its struct, then its
 	                       * parameters -> payload the same, as the kernel leaves them. Served
 	                       * at once, whatever was submitted before */
-	EMU_CHECKPOINT,    /* arg0 enum emu_checkpoint, arg1 pid, arg2 ms of a lock or 0; payload of
-	                    * a restore: old and new UUIDs, 16 bytes each -> r0 enum
-	                    * emu_process_state, of a question for it. Served at once */
+	EMU_CHECKPOINT,    /* arg0 enum emu_checkpoint, arg1 pid, arg2 ms of a lock or 0, or whether
+	                    * the process lets go of its connections at a checkpoint; payload of    a
+	                    * restore: old and new UUIDs, 16 bytes each -> r0 enum    emu_process_state,
+	                    * of a question for it. Served at once */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* on a connection of role callback: the client's function has
 	                    * returned */

@@ -1,6 +1,7 @@
 /* checkpoint.c: the emulated libcuda: processes are locked, checkpointed, restored and unlocked. */
 #include "abi/client.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if CUDA_VERSION < 12080 /* an older header; the functions are here all the same */
@@ -47,7 +48,7 @@ EXPORT CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 EXPORT CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
 	(void)args;
-	return call(EMU_CP_SAVE, pid, 0, 0, NULL, NULL);
+	return call(EMU_CP_SAVE, pid, getenv("EMUGPU_LETS_GO") != NULL, 0, NULL, NULL);
 }
 
 EXPORT CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)

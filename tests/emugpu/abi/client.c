@@ -18,6 +18,7 @@ pthread_mutex_t emu_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool initialized, forked;
 static int primary = -1;
+static bool callbacks_started, delivery_started;
 static uint64_t token;
 static uint64_t sent; /* asynchronous requests of this process, under send_lock */
 static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -165,6 +166,29 @@ CUresult emu_ready(void)
 	return initialized && !forked ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+/* The connections of this process have ended. If it was checkpointed for a while and has let go of
+ * them, waits until it may connect again, perhaps on another node. Returns whether it has. */
+static bool come_back(void)
+{
+	char path[128], byte;
+	bool good;
+
+	snprintf(path, sizeof(path), "%s/" EMU_AWAY "%d", getenv("EMUGPU_DIR"), getpid());
+	while (!access(path, F_OK))
+		usleep(2000);
+	pthread_mutex_lock(&init_lock);
+	if (recv(primary, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+		close(primary);
+		primary = open_connection(EMU_ROLE_PROCESS, NULL);
+		callbacks_started = delivery_started = false;
+	}
+	good = primary >= 0;
+	pthread_mutex_unlock(&init_lock);
+	close(thread_fd());
+	pthread_setspecific(thread_key, NULL);
+	return good;
+}
+
 /* Sends a request and waits for the reply. The thread is not cancelled meanwhile, since a
  * request that was sent in part would break the connection. */
 static CUresult ask(const struct emu_request *request, const void *sends, struct emu_reply *reply,
@@ -179,9 +203,12 @@ static CUresult ask(const struct emu_request *request, const void *sends, struct
 	pthread_mutex_lock(&send_lock);
 	q.sent = sent;
 	pthread_mutex_unlock(&send_lock);
-	if (fd < 0 || !send_all(fd, &q, sizeof(q)) || !send_all(fd, sends, q.payload) ||
-	    !recv_all(fd, &r, sizeof(r)))
-		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
+	while (fd < 0 || !send_all(fd, &q, sizeof(q)) || !send_all(fd, sends, q.payload) ||
+	       !recv_all(fd, &r, sizeof(r))) {
+		if (fd < 0 || !come_back())
+			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
+		fd = thread_fd();
+	}
 	if (r.payload) {
 		void *data = malloc(r.payload);
 
@@ -255,8 +282,14 @@ static CUresult post(struct emu_request *request, const void *payload)
 	pthread_mutex_lock(&send_lock);
 	request->sent = sent++;
 	pthread_mutex_unlock(&send_lock);
-	if (!send_all(fd, request, sizeof(*request)) || !send_all(fd, payload, request->payload))
-		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	while (!send_all(fd, request, sizeof(*request)) ||
+	       !send_all(fd, payload, request->payload)) {
+		if (!come_back())
+			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+		fd = thread_fd();
+		if (fd < 0)
+			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -332,14 +365,10 @@ static CUresult start_thread(enum emu_role role, void *(*body)(void *), bool *st
 
 CUresult emu_start_callbacks(void)
 {
-	static bool started;
-
-	return start_thread(EMU_ROLE_CALLBACK, callback_main, &started);
+	return start_thread(EMU_ROLE_CALLBACK, callback_main, &callbacks_started);
 }
 
 CUresult emu_start_delivery(void)
 {
-	static bool started;
-
-	return start_thread(EMU_ROLE_DELIVERY, delivery_main, &started);
+	return start_thread(EMU_ROLE_DELIVERY, delivery_main, &delivery_started);
 }

@@ -254,6 +254,7 @@ struct process {
 	uint32_t uid;
 	enum emu_process_state state; /* locked, its requests wait */
 	bool locking;                 /* they wait already, and work is finishing */
+	bool away;  /* it has let go of its connections, and may be restored by CRIU */
 	bool stuck; /* a restore has found no room: as with driver 580, no later one works */
 	uint32_t connections;
 	int callback_fd;       /* connection that runs host functions, or -1 */

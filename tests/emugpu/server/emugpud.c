@@ -88,6 +88,8 @@ static bool hello(struct connection *c, const struct emu_request *q, const char 
 	for (struct process *p = emulator.processes; p; p = p->next)
 		if (p->pid == (uint32_t)peer.pid && p->token == q->arg[1] && !p->dead)
 			c->process = p;
+	if (c->role == EMU_ROLE_PROCESS && c->process)
+		c->process->away = false;
 	if (c->role == EMU_ROLE_PROCESS && !c->process) {
 		c->process = process_open((uint32_t)peer.pid, q->arg[1]);
 		c->process->uid = peer.uid;
@@ -220,6 +222,38 @@ static void process_dies(struct process *process)
 	changed();
 }
 
+/* Says to the process, by a file, for how long it is not to connect. */
+static void away_path(char *path, size_t size, const struct process *process)
+{
+	snprintf(path, size, "%.*s%s%u", (int)(strlen(socket_path) - strlen(EMU_SOCKET)),
+	         socket_path, EMU_AWAY, process->pid);
+}
+
+void process_lets_go(struct process *process)
+{
+	char path[PATH_MAX];
+
+	away_path(path, sizeof(path), process);
+	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+	process->away = true;
+	for (struct connection *c = connections; c; c = c->next) {
+		if (c->process == process) {
+			c->gone = true;
+			shutdown(c->fd, SHUT_RDWR);
+		}
+	}
+	pthread_cond_broadcast(&process->ends);
+	pthread_cond_broadcast(&process->changed);
+}
+
+void process_may_return(const struct process *process)
+{
+	char path[PATH_MAX];
+
+	away_path(path, sizeof(path), process);
+	unlink(path);
+}
+
 static void end_connection(struct connection *c)
 {
 	pthread_mutex_lock(&emulator.lock);
@@ -230,7 +264,7 @@ static void end_connection(struct connection *c)
 		}
 	}
 	if (c->process) {
-		if (c->role == EMU_ROLE_PROCESS)
+		if (c->role == EMU_ROLE_PROCESS && !c->gone)
 			process_dies(c->process);
 		if (c->role == EMU_ROLE_CALLBACK)
 			c->process->callback_fd = -1;
@@ -239,7 +273,7 @@ static void end_connection(struct connection *c)
 			while (c->process->delivering)
 				wait_change(c->process);
 		}
-		if (!--c->process->connections)
+		if (!--c->process->connections && !c->process->away)
 			process_close(c->process);
 	}
 	pthread_mutex_unlock(&emulator.lock);
@@ -270,7 +304,7 @@ static void *connection_main(void *argument)
 			} else {
 				/* The engines use it; it is only stored here. */
 				pthread_mutex_lock(&emulator.lock);
-				while (!c.process->dead)
+				while (!c.process->dead && !c.gone)
 					pthread_cond_wait(&c.process->ends, &emulator.lock);
 				pthread_mutex_unlock(&emulator.lock);
 			}

@@ -466,8 +466,12 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		return goes_on;
 	}
 	while (c->process && q->op != EMU_RM && !c->process->dead &&
-	       (c->process->locking || c->process->state != EMU_RUNNING))
+	       (c->process->locking || c->process->state != EMU_RUNNING) && !c->gone)
 		wait_change(c->process);
+	if (c->gone) { /* it asks again when it is back */
+		free(payload);
+		return false;
+	}
 	if (q->op > EMU_ASYNC && c->process) {
 		/* The n-th asynchronous request of a process is served n-th, whichever thread sent
 		 * it. */

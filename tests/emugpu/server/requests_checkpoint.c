@@ -74,7 +74,7 @@ static enum emu_status lock(struct process *process, uint64_t timeout_ms)
 	return process->state == EMU_LOCKED ? EMU_OK : EMU_NOT_READY;
 }
 
-static enum emu_status save(struct process *process)
+static enum emu_status save(struct process *process, bool lets_go)
 {
 	const struct model *model = model_of(process);
 	uint64_t pid = process->pid, bytes;
@@ -87,6 +87,8 @@ static enum emu_status save(struct process *process)
 	process->state = EMU_CHECKPOINTED;
 	take_time(card_ns(model, SAVE_US) +
 	          (uint64_t)((double)bytes * 1e9 / ((double)model->link * SAVE_PART)));
+	if (lets_go && process_of(pid))
+		process_lets_go(process_of(pid));
 	return process_of(pid) ? EMU_OK : EMU_INVALID;
 }
 
@@ -149,6 +151,7 @@ static enum emu_status unlock(struct process *process)
 	if (process->state != EMU_LOCKED)
 		return EMU_ILLEGAL_STATE;
 	become(process, EMU_RUNNING);
+	process_may_return(process);
 	return EMU_OK;
 }
 
@@ -167,7 +170,7 @@ static enum emu_status act(const struct connection *c, const struct emu_request 
 	case EMU_CP_LOCK:
 		return lock(process, q->arg[2]);
 	case EMU_CP_SAVE:
-		return save(process);
+		return save(process, q->arg[2]);
 	case EMU_CP_RESTORE:
 		return restore(process, payload, q->payload);
 	case EMU_CP_UNLOCK:

@@ -10,6 +10,7 @@ struct connection {
 	int fd;
 	enum emu_role role;
 	struct process *process; /* NULL for a monitor */
+	bool gone;               /* the process has let go of it */
 };
 
 /* io.c: all of it or false; interrupted calls are repeated. */
@@ -48,6 +49,10 @@ bool serve_pool(struct connection *c, const struct emu_request *q);
 /* requests_rm.c */
 bool serve_rm(struct connection *c, const struct emu_request *q, const uint8_t *payload);
 void rm_close(struct process *process); /* it ends */
+
+/* emugpud.c: a checkpointed process has no connections any more, and keeps what it has. */
+void process_lets_go(struct process *process);
+void process_may_return(const struct process *process);
 
 /* requests_checkpoint.c */
 bool serve_checkpoint(struct connection *c, const struct emu_request *q, const uint8_t *payload);
