@@ -35,12 +35,12 @@ class DeviceConfig:
     only known later."""
 
     memory: str = keys.default("device.memory")
-    mem_per_shard: str = keys.default("device.mem_per_shard")
     reserve: str = keys.default("device.reserve")
     link_gib_s: float = keys.default("device.link_gib_s")
     policy: str = keys.default("device.policy")
     space: str = keys.default("device.space")
     mps_together: str = keys.default("device.mps_together")
+    mem_per_shard: str = keys.default("device.mem_per_shard")
 
 
 @dataclass(frozen=True)
