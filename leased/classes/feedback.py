@@ -3,10 +3,11 @@
 What it takes alone is seen while no other job is there, and learnt by stopping offline jobs for the
 time between two looks: a few times at first where it is not known, and from then on for a hundredth
 of the time. The duty is what keeps the slowdown at what is allowed, less what is not known of it.
-Before it is cut it has to be sure that the work is slowed down at all, and half of the time or less
-is tried for a while: a switch of the GPU from one job to another takes a part of a short burst,
-whatever the duty is. Where a cut hardly helps the offline jobs have all their time, and it is tried
-again after a pause that doubles.
+Before it is cut it has to be sure that the work is slowed down at all, and a fifth of the time or
+less is tried for a moment: a switch of the GPU from one job to another takes a part of a short
+burst, whatever the duty is. A lower duty shows that sooner, and so costs offline jobs less. Where a
+cut hardly helps they have all their time, and it is tried again after a pause that doubles, or
+where the work has become much slower since.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ MARGIN = 0.2  # of what is allowed, at most, for what is not known
 SURE = 2.0  # standard errors: it is slowed down at all
 TINY = 1e-3  # as a slowdown
 HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
-BEFORE, TRIAL = 16, 14  # looks
+TRIED = ALWAYS // 5  # the duty of a trial, at most
+BEFORE, TRIAL = 16, 8  # looks
+WORSE = 2.0  # times as slow as when cuts were in vain
 IN_VAIN = 12  # looks, one after the other
 HELPED = 0.35  # of what was to be expected: a cut that saves less is in vain
-AGAIN_NS, VAIN_NS = 60_000_000_000, 600_000_000_000  # the first and the longest pause after that
+AGAIN_NS, VAIN_NS = 300_000_000_000, 600_000_000_000  # the first and the longest pause after that
 
 
 @dataclass
 class Feedback:
     """Of one device. allowed: the slowdown. past: the duties of the last looks, the latest last.
     owed_ns: for how long offline jobs may still be stopped to learn. vain: looks in which the duty
-    helped too little. trial: looks that are left of it. helps: the last one was not in vain."""
+    helped too little. trial: looks that are left of it. helps: the last one was not in vain. tried:
+    how slow the work was when one was."""
 
     allowed: float
     duty: float = ALWAYS
@@ -55,6 +59,7 @@ class Feedback:
     vain: int = 0
     trial: int = 0
     helps: bool = False
+    tried: float = 0.0
 
     def look(self, now: int, work: Mapping[int, Work | None]) -> int:
         """The duty of offline jobs from now on, per mille. work: of each online job, what its
@@ -118,17 +123,25 @@ class Feedback:
         if slowdown is None or len(self.past) < LATE or STOPPED in self.past:
             return
         if self.duty == ALWAYS:
-            if self.pause.is_over(now) and self._sure() and self._most() > self.allowed:
+            if self._may_try(now) and self._sure() and self._most() > self.allowed:
                 self._begin_cut()
             return
         self.trial -= self.trial > 0
+        if self.trial == TRIAL - LATE + 1:  # from the next look on it is known what the trial does
+            for one in self.pulses.values():
+                one.begin_trial()
         self.vain = self.vain + 1 if self._helps_little() else 0
         if self.vain >= IN_VAIN or (self.vain and self.trial == 1):
             self.pause.begin(now, VAIN_NS)
+            self.tried = max(one.uncut for one in self.pulses.values())
             self.duty, self.trial, self.helps = ALWAYS, 0, False
         elif not self.trial:
             self.helps = True
             self._set(self.duty * self.allowed / max(self._most(), TINY))
+
+    def _may_try(self, now: int) -> bool:
+        slowdown = self.slowdown
+        return self.pause.is_over(now) or (slowdown or 0.0) > WORSE * self.tried
 
     def _begin_cut(self) -> None:
         self.vain = 0
@@ -138,16 +151,18 @@ class Feedback:
             self._set(ALWAYS * self.allowed / self._most())
         else:
             self.trial = TRIAL
-            self.duty = max(LEAST, min(HALF, ALWAYS * self.allowed / self._most()))
+            self.duty = max(LEAST, min(TRIED, ALWAYS * self.allowed / self._most()))
 
     def _helps_little(self) -> bool:
         """Whether the duty saves hardly anything of the slowdown before the cuts, though it is
         low enough to tell."""
         duty = self.duty / ALWAYS
         known = [one for one in self.pulses.values() if one.slowdown(duty) is not None]
+        if self.duty > HALF or not all(one.lately.known for one in known):
+            return False
         left = max(one.lately.steep * duty for one in known)
         uncut = max(one.uncut for one in known)
-        return self.duty <= HALF and uncut - left < HELPED * (1 - duty) * uncut
+        return uncut - left < HELPED * (1 - duty) * uncut
 
     def _pulses(self) -> list[tuple[float, float]]:
         """The slowdown of each job of which it is known, and its standard error."""

@@ -118,6 +118,10 @@ class Pulse:
         slowdown = self.slowdown(1.0)
         self.uncut_ns = 0.0 if slowdown is None else self.times.steep * (1 + slowdown)
 
+    def begin_trial(self) -> None:
+        """What is seen lately is that of the trial alone: at a low duty it would weigh little."""
+        self.lately = Line(KEPT_SHORT)
+
     @property
     def uncut(self) -> float:
         """By how much its work took longer before the first cut, by what is known of it alone by
