@@ -69,4 +69,5 @@ def _figure(gpu: int, chain: Chain, look: Look) -> Any:
 
 def _title(gpu: int, chain: Chain) -> str:
     words = f"chain {chain['name']} on GPU {gpu}: {count(len(chain['components']), 'component')}"
+    words += " under MPS" if chain["by"] == "parts" else ""
     return f"{words}, {chain['gain']:+.1%}" if chain["gain"] is not None else words
