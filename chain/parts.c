@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define STEP 4 /* multiprocessors; no more than the driver rounds to */
+
 #define TRY(doing, call)                                                                           \
 	do {                                                                                       \
 		CUresult result_;                                                                  \
@@ -37,20 +39,27 @@ static CUresult find_home(struct chain_parts *parts, const struct chain_cuda *cu
 	return CUDA_SUCCESS;
 }
 
-/* The multiprocessors from `first` on, as far as the driver divides them. */
+/* The multiprocessors from `first` on, as far as the driver divides them. It rounds both numbers
+ * up, so a part at the end has to begin earlier. */
 static CUresult find_resource(const struct chain_parts *parts, const struct chain_cuda *cuda,
                               unsigned int first, unsigned int count, CUdevResource *out,
                               const char **what)
 {
 	CUdevResource all, before, rest;
-	unsigned int one = 1;
+	unsigned int one;
 
-	memset(&rest, 0, sizeof(rest));
 	TRY("asking for the device's multiprocessors",
 	    cuda->cuDeviceGetDevResource(parts->device, &all, CU_DEV_RESOURCE_TYPE_SM));
-	if (first && !cuda->cuDevSmResourceSplitByCount(&before, &one, &all, &rest, 0, first) &&
-	    rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount >= count)
-		all = rest;
+	for (; first; first = first > STEP ? first - STEP : 0) {
+		one = 1;
+		memset(&rest, 0, sizeof(rest));
+		if (cuda->cuDevSmResourceSplitByCount(&before, &one, &all, &rest, 0, first) ||
+		    rest.type != CU_DEV_RESOURCE_TYPE_SM)
+			continue;
+		one = 1;
+		if (!cuda->cuDevSmResourceSplitByCount(out, &one, &rest, NULL, 0, count))
+			return CUDA_SUCCESS;
+	}
 	one = 1;
 	TRY("dividing the device's multiprocessors",
 	    cuda->cuDevSmResourceSplitByCount(out, &one, &all, NULL, 0, count));
