@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from gpu_lease.chain import AFFINITY, GREEN
@@ -45,3 +48,41 @@ def test_components_change_their_parts_while_they_run(tenant: Start, how: int, h
     env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
     for one in [tenant(job, "chain:c", "-c", WORKS, str(how), env=env) for job in (1, 2)]:
         assert [line(one) for _ in range(3)] == ["100 132", f"50 {half}", "100 132"]
+
+
+# Another library of this name is found before the interposer's.
+ASKS = """
+static unsigned n;
+void gpu_lease_chain_ask_part(unsigned *percent, unsigned *begins)
+{
+	*percent = 5 + 5 * (n % 19);
+	*begins = (n++ * 37) % (1001 - 10 * *percent);
+}
+"""
+CHANGES = (
+    IMPORTS
+    + """
+from gpu_lease.chain import Chain
+from tests.emugpu.program_api import load
+setup()
+chain, p = Chain(), ok(d.cuMemAlloc(MIB))
+ok(launch("fill", p, 1, 0)); ok(d.cuCtxSynchronize())
+for n in range(100):
+    part = chain.part(int(sys.argv[1]))
+    assert part.percent == 5 + 5 * (n % 19) <= 100 * part.multiprocessors / 132, part
+    functions.update(load())
+    ok(launch("add", p, 1, 1, 1, stream=part.stream)); ok(d.cuStreamSynchronize(part.stream))
+say(words(p, 1))
+"""
+)
+
+
+@pytest.mark.parametrize("how", [GREEN, AFFINITY])
+def test_more_parts_than_are_kept_can_be_had_wherever_they_begin(
+    tenant: Start, short_dir: Path, how: int
+) -> None:
+    asks = short_dir / "asks.so"
+    build = ("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(asks))
+    subprocess.run(build, input=ASKS, text=True, check=True)
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY), "LD_PRELOAD": str(asks)}
+    assert line(tenant(1, "chain:c", "-c", CHANGES, str(how), env=env)) == "[100]"
