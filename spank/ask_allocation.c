@@ -11,7 +11,7 @@
  *   nodes NAME,NAME   all nodes of the job, in an order that is the same on each of them
  *   node NAME         which of them this one is; nothing: none
  *   component 0|1     1: the job is a component of a heterogeneous job
- *   apart NAME        a node that is none of the job's, on which another component of it has shards;
+ *   apart NAME        a node that is none of the job's, on which another component has shards;
  *                     nothing: there is none
  *   partition TEXT    in which the job runs, its QOS and its account; nothing: it has none
  *   qos TEXT
