@@ -96,8 +96,8 @@ static bool print_apart(const job_info_t *job, const job_info_t *component)
 
 	for (uint32_t i = 0; nodes && !found && (name = slurm_hostlist_shift(nodes)); i++) {
 		found = i < component->gres_detail_cnt &&
-			strstr(text_of(component->gres_detail_str[i]), "shard:") &&
-			!has_node(job, name);
+		        strstr(text_of(component->gres_detail_str[i]), "shard:") &&
+		        !has_node(job, name);
 		if (found)
 			printf("apart %s\n", name);
 		free(name);
