@@ -44,7 +44,6 @@ from tests.gpu.jobs import (
 from tests.support.chain import LIBRARY
 from tests.support.work_dir import work_dir
 
-SEARCH_S = 100.0
 # So that a trial takes half a second. The windows become longer where these are not steady.
 HURRIED = (
     "leased.chains.optimiser.SETTLES_S=0.2",
@@ -165,7 +164,7 @@ def optimised(mode: str, n: int, chosen: argparse.Namespace) -> Result:
             job.wait_ready()
             job.go()
             try:
-                chain = searched(share.admin, chosen.gpu, SEARCH_S)
+                chain = searched(share.admin, chosen.gpu, chosen.patience)
             except RuntimeError as fault:
                 raise job.failed(str(fault)) from None
     found = figures(chain)
@@ -193,6 +192,7 @@ def main() -> int:
     parser.add_argument("--ways", default=",".join(WAYS), help="of passing items")
     parser.add_argument("--handles", type=int, default=40000)
     parser.add_argument("--libraries", default="torch,jax,cupy", help="for dlpack")
+    parser.add_argument("--patience", type=float, default=100.0, help="s, for a search")
     parser.add_argument("--mib", type=int, default=256, help="that a kernel passes over")
     parser.add_argument("--rounds", type=int, default=2, help="how often: 0.3 ms on an H200")
     chosen = parser.parse_args()
