@@ -52,10 +52,6 @@ pathlib.Path(sys.argv[1] + ".saved").write_text(str(step))
 )
 
 
-# Of a job that others preempt. Slurm signals the steps of such a job, and not its script.
-PREEMPTED = ("--partition=low",)
-
-
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     often = ["leased.monitors.ended_jobs.EVERY_S=0.5"]
@@ -89,8 +85,7 @@ def submit(site: Site, name: str, program: str, options: str, *more: str, how: s
     Path(f"{path}.py").write_text(program)
     script = Path(f"{path}.sh")
     command = f"{sys.executable} {path}.py {path} {how}"
-    srun = "srun " * (PREEMPTED[0] in more)
-    script.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\nexec {srun}{command}\n")
+    script.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\nexec {command}\n")
     number = site.slurm.sbatch(
         *("--gres=shard:1", "--mem=900M", f"--gpu-share=lock:on,memory:swap,{options}", *more),
         *("-o", f"{path}.log", str(script)),
@@ -130,7 +125,7 @@ def nears_its_limit(_: Site, waiter: Job) -> None:
 def test_a_waiter_saves_what_it_has(site: Site, event: Callable[[Site, Job], None]) -> None:
     """Behind a holder whose turn lasts ten minutes, which goes on afterwards."""
     how = "notices" if event is nears_its_limit else "handles"
-    more = ("--time=1", *(PREEMPTED if event is is_preempted else ()))
+    more = ("--time=1", *(["--partition=low"] if event is is_preempted else []))
     waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:5", *more, how=how)
     wait_until("it to begin", waiter.file("began").exists)
     holder = submit(site, f"holder-{event.__name__}", HOLDS, "tq:600")
@@ -138,8 +133,8 @@ def test_a_waiter_saves_what_it_has(site: Site, event: Callable[[Site, Job], Non
         wait_until("the other to hold", holder.file("steps").exists)
         event(site, waiter)
         wait_until("it to save", waiter.file("saved").exists)
-        ended = "CANCELLED" if event is cancels else "COMPLETED"
-        assert site.slurm.wait(waiter.number) == ended
+        ended = {"cancels": "CANCELLED", "is_preempted": "PREEMPTED"}
+        assert site.slurm.wait(waiter.number) == ended.get(event.__name__, "COMPLETED")
         steps = holder.steps()
         wait_until("the holder to go on", lambda: holder.steps() > steps)
     finally:
