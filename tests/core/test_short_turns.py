@@ -106,6 +106,16 @@ def test_the_holder_loses_nothing_of_its_quantum() -> None:
     assert node.turns() == [(0, 1), *short, (75, 2)]
 
 
+def test_short_turns_have_at_most_half_of_the_time() -> None:
+    """However many jobs have handled signals: after each the holder has as long as it took."""
+    node = Node("0", "0", "0", "0", "0")
+    for waiter in (2, 3, 4, 5):
+        node.does(Signalled(waiter), 10 * S)
+    node.until(50 * S)
+    short = [(10, 2), (15, 1), (20, 3), (25, 1), (30, 4), (35, 1), (40, 5), (45, 1)]
+    assert node.turns()[:9] == [(0, 1), *short]
+
+
 def test_everybody_has_the_place_of_before() -> None:
     """The third of four waiters has short turns; then all have their turns in their order. What it
     had before its turn is taken off that."""
