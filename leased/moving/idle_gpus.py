@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView
 from leased.moving.choice import Choice, DeviceSeen, choose
 
 BEAT_S = 0.5

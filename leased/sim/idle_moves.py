@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from leased.core.arbiter import Closed, UsageRestored
 from leased.core.tenant_events import Parked
-from leased.leasing.device_view import DeviceView
+from leased.leasing.arbiter_view import DeviceView
 from leased.moving.choice import DRIVER_S, Choice
 from leased.moving.idle_gpus import BEAT_S, IdleGpus, Looked
 from leased.sim.jobs import MS, S

@@ -85,7 +85,7 @@ def test_one_that_has_lost_its_pid_file_is_kept_and_no_second_one_is_started(
     control: Control,
 ) -> None:
     """Jobs may be its clients."""
-    server = Server(control, 0, any_user=False)
+    server = Server(control, 0, "user")
     look(server, 0.0)
     first = control.pid()
     assert first is not None

@@ -110,11 +110,6 @@ def test_rows_that_were_not_asked_for_are_left_out(
             "finds no slurm.conf",
         ),
         ("Slurm accounting storage is disabled", Refused, "keeps no accounting"),
-        (
-            "sacct: fatal: Could not establish a configuration source",
-            Refused,
-            "finds no slurm.conf",
-        ),
         ("sacct: fatal: Unable to process configuration file", Refused, "finds no slurm.conf"),
         ("Invalid time specification (pos=0): garbage", WrongUsage, "Invalid time"),
         ("sacct: fatal: Bad job/step specified: x1", WrongUsage, "^Bad job/step"),
