@@ -194,6 +194,9 @@ AT_THE_NEXT_START = {
     "peers.listen": '"10.0.0.1"',
     "peers.addresses": '["a=10.0.0.2:7070"]',
     "peers.munge_socket": '"/opt/elsewhere"',
+    "peers.tls_certificate": '"/opt/elsewhere"',
+    "peers.tls_key": '"/opt/elsewhere"',
+    "peers.tls_ca": '"/opt/elsewhere"',
 }
 # Other processes read these when they start: gpu-leased-metrics, gpu-lease-placer.
 OF_OTHERS = {key.path for key in KEYS if key.section in ("metrics", "placer")}

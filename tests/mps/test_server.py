@@ -174,7 +174,8 @@ mps_control.daemon(False) if "-d" in sys.argv else mps_control.command()
 def test_one_that_serves_without_a_pid_file_is_not_left_behind(
     control: Control, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    """Its start was broken off: the program itself failed, or the daemon before this one ended."""
+    """Its start was broken off: the program itself failed, or the daemon before this one ended. The
+    next start keeps it, so that its end ends it."""
     good = control.program.read_text()
     control.program.write_text(WITHOUT_A_PID_FILE.format(root=str(ROOT)))
     with monkeypatch.context() as patch:
@@ -186,6 +187,8 @@ def test_one_that_serves_without_a_pid_file_is_not_left_behind(
     if cancelled:
         control.program.write_text(good)
         asyncio.run(control.start(any_user=False))
+        assert control.pid() == pid
+        asyncio.run(control.quit())
     wait_until("its end", lambda: has_ended(pid), timeout=30)
 
 

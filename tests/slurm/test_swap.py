@@ -35,7 +35,7 @@ DEFAULT_MIB = 150
 SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
 CONFIG = '[limits]\nquantum_min = "50ms"\n'
 JOB_S = 120.0
-STEPS = 8  # of a job; with 200 MiB each takes a tenth of a second
+STEPS = 16  # of a job; with 200 MiB each takes a tenth of a second
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
     "gpu-share: memory:swap may need 0.2 GiB of host memory besides what its programs need "
@@ -208,7 +208,7 @@ for n in (0, 1):
     sides.append((context, functions, ok(d.cuMemAlloc(SIZE))))
 mine, others = pathlib.Path(sys.argv[4]), pathlib.Path(sys.argv[5])
 turn = 0
-while turn < 6 or not others.exists():
+while turn < 16 or not others.exists():
     for n, (context, kernel, p) in enumerate(sides):
         ok(d.cuCtxSetCurrent(context))
         if turn:
@@ -216,7 +216,7 @@ while turn < 6 or not others.exists():
         fill(p, SIZE, SEED + 2 * turn + n)
         ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
     turn += 1
-    if turn == 6:
+    if turn == 16:
         mine.touch()
 for n, (context, _, p) in enumerate(sides):
     ok(d.cuCtxSetCurrent(context))
@@ -406,7 +406,7 @@ FRUGAL = (
 import json, pathlib
 SIZE = 200 * MIB
 p = ok(d.cuMemAlloc(SIZE))
-for turn in range(20):
+for turn in range(40):
     if turn: check(p, SIZE, turn - 1)
     fill(p, SIZE, turn); ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
 pathlib.Path(sys.argv[1]).write_text(json.dumps({"checksum_ok": True}))
