@@ -40,9 +40,8 @@ class Allocation(NamedTuple):
     seconds since 1970. nodes: all that the job has, in an order that is the same on each of them.
     node: which of them this one is; "": none. gpus: the GPUs of which it has shards, as
     indices in the order of gres.conf; shards_of: how many of each. whole: how many whole GPUs it
-    has. component: whether it is a component of a heterogeneous job. apart: a node that is none of
-    nodes, on which another one has shards; "": there is none. partition, qos, account: "": it has
-    none. restarts: how often it has begun anew.
+    has. component: whether it is a component of a heterogeneous job. partition, qos, account: "":
+    it has none. restarts: how often it has begun anew.
     """
 
     nodes: tuple[str, ...]
@@ -57,7 +56,6 @@ class Allocation(NamedTuple):
     qos: str = ""
     account: str = ""
     restarts: int = 0
-    apart: str = ""
     shards_of: tuple[int, ...] = ()
 
 
@@ -97,12 +95,12 @@ def parse(text: str) -> Allocation:
         component = fields["component"] == "1"
         job, start = fields["job"], int(fields["start"])
         owner = fields["partition"], fields["qos"], fields["account"]
-        restarts, apart = int(fields["restarts"]), fields["apart"]
+        restarts = int(fields["restarts"])
     except (KeyError, ValueError):
         raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
     return Allocation(
         *(nodes, node, shards, tuple(sorted(gpus)), whole, component, job, start, *owner),
-        *(restarts, apart, tuple(gpus[gpu] for gpu in sorted(gpus))),
+        *(restarts, tuple(gpus[gpu] for gpu in sorted(gpus))),
     )
 
 

@@ -11,8 +11,6 @@
  *   nodes NAME,NAME   all nodes of the job, in an order that is the same on each of them
  *   node NAME         which of them this one is; nothing: none
  *   component 0|1     1: the job is a component of a heterogeneous job
- *   apart NAME        a node that is none of the job's, on which another component has shards;
- *                     nothing: there is none
  *   partition TEXT    in which the job runs, its QOS and its account; nothing: it has none
  *   qos TEXT
  *   account TEXT
@@ -76,37 +74,6 @@ static int print_nodes(const job_info_t *job)
 	return place;
 }
 
-/* Whether the names of nodes that a job has include this one. */
-static bool has_node(const job_info_t *job, const char *name)
-{
-	__typeof__(slurm_hostlist_create("")) nodes = slurm_hostlist_create(job->nodes);
-	bool found = nodes && slurm_hostlist_find(nodes, name) >= 0;
-
-	if (nodes)
-		slurm_hostlist_destroy(nodes);
-	return found;
-}
-
-/* Prints a node on which a component has shards and the job has nothing. Returns whether it has. */
-static bool print_apart(const job_info_t *job, const job_info_t *component)
-{
-	__typeof__(slurm_hostlist_create("")) nodes = slurm_hostlist_create(component->nodes);
-	bool found = false;
-	char *name;
-
-	for (uint32_t i = 0; nodes && !found && (name = slurm_hostlist_shift(nodes)); i++) {
-		found = i < component->gres_detail_cnt &&
-		        strstr(text_of(component->gres_detail_str[i]), "shard:") &&
-		        !has_node(job, name);
-		if (found)
-			printf("apart %s\n", name);
-		free(name);
-	}
-	if (nodes)
-		slurm_hostlist_destroy(nodes);
-	return found;
-}
-
 static int print(const job_info_t *job)
 {
 	const char *gres = NULL;
@@ -130,17 +97,6 @@ static int print(const job_info_t *job)
 	return fflush(stdout) ? 1 : 0;
 }
 
-static void print_components(const job_info_msg_t *jobs, const job_info_t *job)
-{
-	bool found = false;
-
-	for (uint32_t i = 0; job->het_job_id && !found && i < jobs->record_count; i++)
-		if (jobs->job_array[i].het_job_id == job->het_job_id)
-			found = print_apart(job, &jobs->job_array[i]);
-	if (!found)
-		printf("apart \n");
-}
-
 int main(int argc, char **argv)
 {
 	job_info_msg_t *jobs = NULL;
@@ -159,9 +115,7 @@ int main(int argc, char **argv)
 	}
 	/* slurmctld sends all components of a heterogeneous job, and all tasks of an array. */
 	for (uint32_t i = 0; i < jobs->record_count; i++)
-		if (jobs->job_array[i].job_id == id) {
-			print_components(jobs, &jobs->job_array[i]);
+		if (jobs->job_array[i].job_id == id)
 			return print(&jobs->job_array[i]);
-		}
 	return NO_SUCH_JOB;
 }

@@ -102,18 +102,6 @@ def why_none(allocation: Allocation) -> str:
     return "--gpu-share without a shard; add --gres=shard:1"
 
 
-def check_components(allocation: Allocation) -> None:
-    """Refusal: the job is a component of a heterogeneous job of which another one has shards on
-    another node. Slurm gives each component a job of its own, and each would have its turns by
-    itself while its ranks wait for those of the others."""
-    if allocation.apart:
-        raise Refusal(
-            "components of a heterogeneous job cannot share GPUs on several nodes (another one has "
-            f"shards on {allocation.apart}); submit it as one job (-N2 --gres=shard:1), or ask for "
-            "shards in one component and for whole GPUs (--gres=gpu:1) in the others"
-        )
-
-
 def admitted(answer: Request) -> Admitted | None:
     """The answer if the daemon has admitted the step, else None."""
     return cast(Admitted, answer) if answer.get("ok") else None
@@ -203,7 +191,6 @@ def register(
         began = time.monotonic()
         has = allocation_for(step, allocation_of)
         if has.shards:
-            check_components(has)
             late = late_note(time.monotonic() - began)
             return entered(admit(path, step, given, has), say, late)
         # An option counts for all components of a heterogeneous job; not all need share.

@@ -136,9 +136,8 @@ def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
         f"srun --het-group=0 sh -c '{gpu_work(16 * MIB)}'",
         f"srun --het-group=1 sh -c '{gpu_work(48 * MIB)}'",
     )
-    one = ("--gres=shard:1", "-w", site.slurm.layout.node_names[0])
     job = site.slurm.sbatch(
-        *(*one, "-o", str(site.work / "het.log"), ":", *one),
+        *("--gres=shard:1", "-o", str(site.work / "het.log"), ":", "--gres=shard:1"),
         path.as_posix(),
         cwd=site.work,
     )

@@ -53,26 +53,6 @@ def test_jobs_on_several_nodes_that_share_nothing_are_left_alone(
     assert sorted(done.stdout.split()) == ["0", "1"], done.stderr
 
 
-@pytest.mark.parametrize("gres", ["shard:1", "gpu:1"])
-def test_components_of_a_job_that_share_on_several_nodes_are_refused(
-    cluster: SeveralNodes, gres: str
-) -> None:
-    """Each would have turns of its own. One whose other components have whole GPUs runs."""
-    first, second = cluster.names
-    log = cluster.work / f"components-{gres}.log"
-    ask = "--gres=shard:1", "-w", first, "-o", str(log), ":", f"--gres={gres}", "-w", second
-    job = cluster.slurm.sbatch(*ask, "--wrap", "echo ran", cwd=cluster.work)
-    state = cluster.slurm.wait(job)
-    said = log.read_text()
-    if gres == "gpu:1":
-        assert (state, said) == ("COMPLETED", "ran\n")
-        return
-    assert state == "FAILED"
-    assert f"(another one has shards on {second}); submit it as one job" in said
-    for site in cluster.sites:
-        site.nodes_are_idle()
-
-
 def gpus_here(cluster: SeveralNodes, job: int, node: str) -> Allocation:
     """What the plugin is told of the job on this node."""
     env = {"SLURMD_NODENAME": node}

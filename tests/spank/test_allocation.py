@@ -19,7 +19,7 @@ OWNER = "restarts 0\npartition gpu\nqos normal\naccount \n"
 def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
     names = ",".join(NAMES[:nodes])
     node = f"nodes {names}\nnode {NAMES[nodes - 1]}\n"
-    return f"job 5_7\n{node}start 99\ncomponent {component}\napart \n{OWNER}gres {gres}\n"
+    return f"job 5_7\n{node}start 99\ncomponent {component}\n{OWNER}gres {gres}\n"
 
 
 def has(
@@ -90,7 +90,7 @@ def program(where: Path, *lines: str) -> str:
 def test_the_program_is_asked(tmp_path: Path) -> None:
     owner = map(repr, OWNER.splitlines())
     here = 'nodes "gpu$1"', 'node "gpu$1"'
-    lines = ("job 5_7", "start 99", *here, "component 0", "apart", *owner, "'gres shard:1(IDX:0)'")
+    lines = ("job 5_7", "start 99", *here, "component 0", *owner, "'gres shard:1(IDX:0)'")
     path = program(tmp_path, *(f"echo {line}" for line in lines))
     assert ask_slurmctld(path, 7, unsaid) == has(1, 1, {0: 1}, 0)
 
