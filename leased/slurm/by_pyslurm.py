@@ -90,6 +90,8 @@ def _job(job: Any) -> dict[str, Any]:
         "time_limit": job.time_limit,
         "end_time": job.end_time,
         "name": job.name,
+        "qos": job.qos,
+        "account": job.account,
     }
 
 
