@@ -7,17 +7,18 @@ decoded before it has been cut out, every read has a limit, and no content makes
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
 LINE_MOST = 4096  # of files that the kernel writes in one line; those are far shorter
 CGROUP_MOST = 1 << 18  # a path of 4,095 bytes in each of 64 hierarchies
-ENVIRONMENT_MOST = 1 << 18
+ENVIRONMENT_MOST = 1 << 22
 MAPS_MOST = 1 << 26  # as far as maps are searched
+CHILDREN_MOST = SOCKETS_MOST = 1 << 22
 FILES_MOST = 1 << 20  # as many open files as the kernel gives a process (fs.nr_open)
 CHUNK = 1 << 16
 ZOMBIE, DEAD = "Z", "X"
@@ -168,13 +169,15 @@ def environment(pid: int, proc: Path = PROC) -> list[bytes]:
     return data.split(b"\0") if data else []
 
 
-def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
-    """Whether the process has a file of this name mapped, also a deleted one.
+def maps_file(pid: int, name: str, proc: Path = PROC, *, begins: bool = False) -> bool | None:
+    """Whether the process has a file of this name mapped, also a deleted one. begins: or of one
+    that begins so.
 
     None: it cannot be told, or not within the limit. Where the process maps a file of a slow
     file system, or keeps its memory locked, a reader waits as long.
     """
-    wanted = re.compile(rb"/" + re.escape(os.fsencode(name)) + rb"(?: \(deleted\))?\n")
+    rest = rb"" if begins else rb"(?: \(deleted\))?\n"
+    wanted = re.compile(rb"/" + re.escape(os.fsencode(name)) + rest)
     try:
         with Path(_of(pid, "maps", proc)).open("rb", buffering=0) as maps:
             text, seen = b"", 0
@@ -192,17 +195,61 @@ def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
     return None
 
 
+def open_files(pid: int, proc: Path = PROC) -> Iterator[str]:
+    """The names of the files that the process has open. OSError, ValueError: it cannot be told."""
+    with os.scandir(_of(pid, "fd", proc)) as files:
+        for _, file in zip(range(FILES_MOST), files):
+            name = _link(file.path)
+            if name is not None:  # None: closed meanwhile
+                yield name
+
+
 def has_open(pid: int, prefix: str, proc: Path = PROC) -> bool | None:
     """Whether the process has a file open whose name begins so; None: it cannot be told."""
     try:
-        with os.scandir(_of(pid, "fd", proc)) as files:
-            for _, file in zip(range(FILES_MOST), files):
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    if str(Path(file.path).readlink()).startswith(prefix):
-                        return True
+        return any(name.startswith(prefix) for name in open_files(pid, proc))
     except (OSError, ValueError):
         return None
-    return False
+
+
+def open_file(pid: int, number: int, proc: Path = PROC) -> str | None:
+    """The name of the file that the process has open under this number; None: it has none."""
+    return _link(_of(pid, f"fd/{number}", proc))
+
+
+def namespace(pid: int | str, kind: str, proc: Path = PROC) -> str | None:
+    """The namespace of this kind that the process ("self": this one) is in; None: not known."""
+    return _link(f"{proc}/{pid}/ns/{kind}")
+
+
+def _link(path: str) -> str | None:
+    try:
+        return str(Path(path).readlink())
+    except (OSError, ValueError):
+        return None
+
+
+def resident(pid: int, proc: Path = PROC) -> int:
+    """Bytes of the process in memory; 0: not known."""
+    pages = (head(_of(pid, "statm", proc), LINE_MOST) or b"").split()[1:2]
+    return int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages and pages[0].isdigit() else 0
+
+
+def family(root: int, proc: Path = PROC) -> list[int]:
+    """A process and all below it, the root first."""
+    found = [root]
+    for pid in found:
+        for task in Path(_of(pid, "task", proc)).glob("*"):
+            children = head(task / "children", CHILDREN_MOST) or b""
+            found += [int(child) for child in children.split() if child.isdigit()]
+    return found
+
+
+def sockets(pid: int, protocol: str, proc: Path = PROC) -> list[int]:
+    """The inodes of all sockets of a protocol ("tcp", "udp6") in the network of the process."""
+    lines = (head(_of(pid, f"net/{protocol}", proc), SOCKETS_MOST) or b"").split(b"\n")[1:]
+    rows = (line.split() for line in lines)
+    return [int(row[9]) for row in rows if len(row) > 9 and row[9].isdigit()]
 
 
 def boot_id(proc: Path = PROC) -> str | None:

@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
-PROC = Path("/proc")
+from leased.processes import procfs
+
 SOCKET = re.compile(r"socket:\[(\d+)\]")
 # Of these the driver leaves none open once it has checkpointed a process.
 GPU_FILES = "/dev/nvidia"
@@ -17,39 +17,19 @@ DEVICES = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
 INET = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6")
-SCRAP = 1 << 22  # bytes of a file of /proc
 
 
-def tree(root: int, proc: Path = PROC) -> list[int]:
-    """A process and all below it, the root first."""
-    found = [root]
-    for pid in found:
-        for task in (proc / str(pid) / "task").glob("*"):
-            with suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def hindrances(pids: Iterable[int], proc: Path = PROC) -> Iterator[str]:
+def hindrances(pids: Iterable[int]) -> Iterator[str]:
     """Sentences; none: nothing is known that hinders."""
     for pid in pids:
-        place = proc / str(pid)
-        name = _text(place / "comm").strip()
-        for why in (*_of_files(place), *_of_environment(place), *_of_namespaces(place, proc)):
+        name = procfs.command(pid) or ""
+        for why in (*_of_files(pid), *_of_environment(pid), *_of_namespaces(pid)):
             yield f"process {pid} ({name}) {why}"
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open(errors="replace") as file:
-            return file.read(SCRAP)
-    except OSError:
-        return ""
-
-
-def _of_files(place: Path) -> Iterator[str]:
-    inet = _inet_sockets(place)
-    for link in _links(place / "fd"):
+def _of_files(pid: int) -> Iterator[str]:
+    inet = {inode: protocol for protocol in INET for inode in procfs.sockets(pid, protocol)}
+    for link in _open_files(pid):
         socket = SOCKET.fullmatch(link)
         if socket and int(socket[1]) in inet:
             yield f"has a socket of the network open ({inet[int(socket[1])]})"
@@ -63,39 +43,28 @@ def _of_files(place: Path) -> Iterator[str]:
             yield f"has the device {link} open"
 
 
-def _links(folder: Path) -> list[str]:
-    found = []
+def _open_files(pid: int) -> list[str]:
+    """None of a process that has ended."""
+    found: list[str] = []
     with suppress(OSError):
-        for entry in os.scandir(folder):
-            with suppress(OSError):
-                found.append(str(Path(entry.path).readlink()))
+        found.extend(procfs.open_files(pid))
     return found
 
 
-def _inet_sockets(place: Path) -> dict[int, str]:
-    """By inode, the protocol."""
-    found = {}
-    for protocol in INET:
-        for line in _text(place / "net" / protocol).splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 9 and fields[9].isdigit():
-                found[int(fields[9])] = protocol
-    return found
-
-
-def _of_environment(place: Path) -> Iterator[str]:
-    names = {entry.split("=", 1)[0]: entry for entry in _text(place / "environ").split("\0")}
-    mpi = [name for name in MPI if name in names]
+def _of_environment(pid: int) -> Iterator[str]:
+    pairs = (os.fsdecode(entry).partition("=") for entry in procfs.environment(pid))
+    said = {name: value for name, _, value in pairs}
+    mpi = [name for name in MPI if name in said]
     if mpi:
         yield f"is of an MPI program ({mpi[0]})"
-    nodes = names.get("SLURM_JOB_NUM_NODES", "=1").split("=", 1)[1]
+    nodes = said.get("SLURM_JOB_NUM_NODES", "1")
     if nodes != "1":
         yield f"is of a job on {nodes} nodes"
 
 
-def _of_namespaces(place: Path, proc: Path) -> Iterator[str]:
+def _of_namespaces(pid: int) -> Iterator[str]:
     for kind in NAMESPACES:
-        with suppress(OSError):
-            if (place / "ns" / kind).readlink() != (proc / "self" / "ns" / kind).readlink():
-                yield f"is in a container (another {kind} namespace)"
-                return
+        theirs = procfs.namespace(pid, kind)
+        if theirs is not None and theirs != procfs.namespace("self", kind):
+            yield f"is in a container (another {kind} namespace)"
+            return

@@ -22,11 +22,12 @@ from typing import Any
 
 from leased.base import children
 from leased.base.errors import NoAnswer, Refused
+from leased.processes import procfs
 from leased.processes.identity import peer_of
 from leased.saving.asking import LONGEST, socket_name
 from leased.saving.directory import Directory
-from leased.saving.hindrances import tree
 from leased.saving.saver import Saver
+from leased.slurm import slurmconf
 
 SLURM_S = 10.0
 
@@ -122,7 +123,7 @@ class Runner:
         return told
 
     def _kill(self) -> None:
-        for pid in tree(self._root):
+        for pid in procfs.family(self._root):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -159,33 +160,19 @@ class Runner:
 
     def _requeue(self) -> None:
         """Refused: Slurm does not; the program has ended, and the checkpoint is there."""
-        done = subprocess.run(
-            ["scontrol", "requeue", self._job],
-            env=children.environment(),
-            capture_output=True,
-            text=True,
-            timeout=SLURM_S,
-            check=False,
-        )
-        if done.returncode:
-            raise Refused(f"it is saved, but not requeued: {done.stderr.strip()}")
+        why = "it is saved, but not requeued: {}"
+        try:
+            done = children.run_and_wait("scontrol", "requeue", self._job, patience_s=SLURM_S)
+        except OSError as fault:
+            raise Refused(why.format(fault)) from None
+        if done.fault or done.status:
+            raise Refused(why.format(done.fault or done.err.strip()))
 
 
 def _state_of(job: str) -> str:
     """As Slurm says it; "": it does not."""
-    try:
-        done = subprocess.run(
-            ["scontrol", "show", "job", "-o", job],
-            env=children.environment(),
-            capture_output=True,
-            text=True,
-            timeout=SLURM_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    words = dict(w.split("=", 1) for w in done.stdout.split() if "=" in w)
-    return words.get("JobState", "")
+    said = slurmconf.ask("scontrol", "show", "job", "-o", job, env={}).split()
+    return dict(word.split("=", 1) for word in said if "=" in word).get("JobState", "")
 
 
 def _say(text: str) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
+from leased.processes import procfs
 from leased.saving import bytes_file, criu, gpu
 from leased.saving.bytes_file import Damaged
 from leased.saving.directory import Directory
-from leased.saving.hindrances import hindrances, tree
+from leased.saving.hindrances import hindrances
 from leased.saving.process import Interposer
 from leased.saving.still import StillJob, take
 from leased.wire.device_bytes import uuid_bytes
@@ -40,28 +41,27 @@ class Saver:
         """Save them all. stop: they end then, else they go on. Refused: they go on, and whatever
         was in the directory is as it was."""
         began = time.monotonic()
-        pids = tree(root)
+        pids = procfs.family(root)
         why = next(hindrances(pids), None)
         if why is not None:
             raise Refused(f"{why}, which cannot be saved", "see docs/moving.md")
         program = criu.find()
         directory.prepare()
-        on_gpu = [pid for pid in pids if _uses_gpu(pid)]
+        on_gpu = [pid for pid in pids if procfs.maps_file(pid, GPU_LIBRARY, begins=True)]
         with ExitStack() as stack:
             still = stack.enter_context(StillJob(self._socket, self._job)) if on_gpu else None
             try:
                 told = self._save(root, pids, directory, program, still)
-            except (OSError, Refused) as fault:
-                self._back(tree(root), directory, still)
+            except BaseException as fault:
+                self._back(procfs.family(root), still, directory.partial)
+                if not isinstance(fault, (OSError, Refused)):
+                    raise
                 text = str(fault) if isinstance(fault, Refused) else _words(fault)
                 raise Refused(text, "the job goes on") from None
-            except BaseException:
-                self._back(tree(root), directory, still)
-                raise
             if stop:
                 _signal(pids, signal.SIGKILL)
             else:
-                self._back(pids, Directory(directory.path), still, directory.complete)
+                self._back(pids, still, directory.complete)
         return {**told, "seconds": round(time.monotonic() - began, 3)}
 
     def _save(
@@ -71,7 +71,7 @@ class Saver:
             "job": self._job,
             "host": socket.gethostname(),
             "root": root,
-            "stdio": [[file, _link(root, file)] for file in (1, 2)],
+            "stdio": [[file, procfs.open_file(root, file) or ""] for file in (1, 2)],
             "processes": [],
             "bytes": 0,
         }
@@ -101,22 +101,16 @@ class Saver:
         missing = sum(
             bytes_file.missing_bytes(directory.partial, str(pid), r) for pid, r in ranges.items()
         )
-        directory.check_room(missing + max(0, sum(map(_resident, pids)) - copies))
+        directory.check_room(missing + max(0, sum(map(procfs.resident, pids)) - copies))
 
-    def _back(
-        self,
-        pids: Sequence[int],
-        directory: Directory,
-        still: StillJob | None,
-        place: Path | None = None,
-    ) -> None:
+    @staticmethod
+    def _back(pids: Sequence[int], still: StillJob | None, place: Path) -> None:
         """Have them go on here, whatever was done to them. place: where their bytes are."""
         _signal(pids, signal.SIGCONT)
         if still is None:
             return
         lost = gpu.back(still.processes)
-        where = place or directory.partial
-        still.take(lambda pid, process: _fill(process, where, pid))
+        still.take(lambda pid, process: _fill(process, place, pid))
         if lost:
             raise Refused(f"the driver does not bring back process {lost[0]}", "cancel the job")
 
@@ -146,7 +140,7 @@ class Saver:
         try:
             self._fill(told, here, directory)
         except BaseException as fault:
-            _signal(tree(root), signal.SIGKILL)
+            _signal(procfs.family(root), signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(root, 0)
             if isinstance(fault, (Refused, Damaged, OSError)):
@@ -182,27 +176,6 @@ def _fill(process: Interposer, place: Path, pid: int) -> None:
 def _words(fault: OSError) -> str:
     name = f"{fault.filename}: " if fault.filename else ""
     return f"{name}{fault.strerror}"
-
-
-def _link(pid: int, file: int) -> str:
-    try:
-        return str(Path(f"/proc/{pid}/fd/{file}").readlink())
-    except OSError:
-        return ""
-
-
-def _uses_gpu(pid: int) -> bool:
-    try:
-        return GPU_LIBRARY in Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    except OSError:
-        return False
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _signal(pids: Sequence[int], number: int) -> None:
