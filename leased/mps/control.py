@@ -84,7 +84,6 @@ class Control:
             if orphan := self._orphan():
                 (self.pipes / PID_FILE).write_text(f"{orphan}\n")
                 return
-            await self._tell_to_end()
             self._empty()
             status = await children.leave_behind(
                 *(str(self.program), "-d", *([ANY_USER] if any_user else [])),

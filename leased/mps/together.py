@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from leased.base.errors import Refused
 from leased.chains.membership import Joining, are_joined
+from leased.config import kinds
 
 APART_S = 3600.0  # users one of whom has ended the other's work are kept apart for so long
-USER, CHAIN, ANY = "user", "chain", "any"  # whose jobs may be together
+USER, CHAIN, ANY = kinds.TOGETHER  # whose jobs may be together
 USERS_MOST = 16  # of one fault, that are kept apart: as many pairs as 120
 
 
