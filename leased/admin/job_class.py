@@ -29,7 +29,7 @@ class Classes(Protocol):
 def resolve(given: Resolved, said: Options, job: Owner, site: ClassesConfig) -> Resolved:
     """The options with the job's class. said: what the job itself asked for. Refused: it may not
     have that class."""
-    chosen = said.job_class or of_site(job, site) or given.job_class
+    chosen = class_of(given, said, job, site)
     if said.job_class == ONLINE and not (site.online.has(job) or site.may_online.has(job)):
         raise Refused(
             "class:online is not allowed for this job on this site",
@@ -48,11 +48,13 @@ def resolve(given: Resolved, said: Options, job: Owner, site: ClassesConfig) -> 
     return replace(given, job_class=chosen)
 
 
-def of_site(job: Owner, site: Classes) -> str | None:
-    """The class that the site gives to a job that says none; None: it gives it none."""
+def class_of(given: Resolved, said: Options, job: Owner, site: Classes) -> str:
+    """What the job itself says, else what the site gives to jobs like it, else to all jobs."""
+    if said.job_class:
+        return said.job_class
     if site.online.has(job):
         return ONLINE
-    return OFFLINE if site.offline.has(job) else None
+    return OFFLINE if site.offline.has(job) else given.job_class
 
 
 def _whence(said: Options) -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from leased.admin import node_rules
-from leased.admin.job_class import of_site
+from leased.admin.job_class import class_of
 from leased.admin.label_check import request_of
 from leased.admin.node_rules import NodeRules, Unreadable
 from leased.base import words
@@ -37,8 +37,7 @@ def asked(rules: NodeRules, text: str, owner: Owner) -> Asked:
     except Refused as fault:
         return Asked(request_of(Resolved.of(options.Options(), rules.defaults)), fault.sentence())
     given = rules.limits.with_quantum(Resolved.of(said, rules.defaults), said)
-    job_class = said.job_class or of_site(owner, rules) or given.job_class
-    given = replace(given, job_class=job_class)
+    given = replace(given, job_class=class_of(given, said, owner, rules))
     try:
         rules.limits.check(given)
     except Refused as fault:
