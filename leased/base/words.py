@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+LINE_MOST = 200  # characters of what a program wrote
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 JOBS_SHOWN = 6
 
@@ -20,6 +21,12 @@ def size(amount: float) -> str:
 def count(number: int, what: str) -> str:
     """1 process, 2 processes."""
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
+
+
+def line(text: str) -> str:
+    """What a program wrote, as one line without odd characters."""
+    said = " ".join(text.split())[:LINE_MOST]
+    return "".join(c if c.isprintable() else "?" for c in said)
 
 
 def first_of(names: Sequence[str], most: int) -> str:

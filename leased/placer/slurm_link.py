@@ -10,9 +10,9 @@ import errno
 import time
 from collections.abc import Mapping
 
-from leased.base import children
+from leased.base import children, words
 from leased.placer.model import NOW, Update, View
-from leased.slurm.asking import Asking, Silent, words
+from leased.slurm.asking import Asking, Silent
 from leased.slurm.json_answers import Read
 
 CHANGE_S = 30.0
@@ -62,7 +62,7 @@ class Link:
         if done.fault:
             raise Silent(f"scontrol was ended: {done.fault}")
         if done.status:
-            told = words(done.err) or words(done.out) or f"exit status {done.status}"
+            told = words.line(done.err) or words.line(done.out) or f"exit status {done.status}"
             if UNREACHED in told:
                 raise Silent(f"scontrol fails: {told}")
             raise Failed(told)

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from leased.base import children
+from leased.base import children, words
 from leased.slurm import by_pyslurm, nodes_json, queue_json, slurmconf
 from leased.slurm.json_answers import Entries, Read, Unreadable
 
@@ -20,7 +20,6 @@ SQUEUE, SINFO = ("squeue", "--json"), ("sinfo", "--json")
 SCONTROL = ("scontrol", "show", "nodes", "--json")  # where sinfo prints groups of nodes
 PYSLURM = "from leased.slurm.by_pyslurm import main; main(sys.argv[1])"
 AGAIN_S = 600.0  # so long Slurm's commands are asked after pyslurm has failed where they did not
-WORDS = 200  # characters of what a command says
 
 
 class Silent(Exception):
@@ -94,11 +93,5 @@ class Asking:
         except OSError as fault:
             raise Silent(f"{command} cannot be run: {fault.strerror}") from None
         if done.fault or done.status:
-            raise Silent(f"{command} fails: {done.fault or words(done.err) or done.status}")
+            raise Silent(f"{command} fails: {done.fault or words.line(done.err) or done.status}")
         return done
-
-
-def words(err: str) -> str:
-    """What a command wrote, as one line for the journal."""
-    line = " ".join(err.split())[:WORDS]
-    return "".join(c if c.isprintable() else "?" for c in line)

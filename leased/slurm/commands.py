@@ -7,11 +7,10 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from leased.base import children
+from leased.base import children, words
 
 log = logging.getLogger("gpu-leased")
 
-LONGEST_WORDS = 200  # characters of a command's errors that the journal gets
 # The columns that squeue is asked for, and the header that it prints for them.
 COLUMNS, HEADER = "%A %T %S %e", ["JOBID", "STATE", "START_TIME", "END_TIME"]
 RUNNING = "RUNNING"
@@ -61,7 +60,7 @@ class Slurm:
         if status and "Invalid job id" in err:
             return {}
         if status:
-            raise OSError(_words(err) or f"squeue ended with {status}")
+            raise OSError(words.line(err) or f"squeue ended with {status}")
         header, *lines = (line.split() for line in out.splitlines() or [""])
         if header != HEADER or any(len(line) != len(HEADER) for line in lines):
             raise OSError("squeue's answer cannot be read")
@@ -98,15 +97,10 @@ class Slurm:
         except OSError as fault:
             status, err = -1, str(fault)
         if status:
-            log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
+            log.error("cannot %s: %s", what, words.line(err) or f"exit status {status}")
         elif say:
             log.warning("done, as limits.overrun says: %s", what)
 
 
 def _time(text: str) -> float | None:
     return float(text) if text.isdecimal() else None
-
-
-def _words(err: str) -> str:
-    """What a command wrote to standard error, as one line for the journal."""
-    return " ".join(err.split())[:LONGEST_WORDS]
