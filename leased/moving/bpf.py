@@ -4,6 +4,7 @@ does not do it."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -30,7 +31,7 @@ def _bpf(command: int, *parts: bytes) -> tuple[int, bytearray]:
     attr = bytearray(b"".join(parts).ljust(ATTR, b"\0"))
     number = NUMBERS.get(platform.machine())
     if number is None:
-        raise OSError(38, "no bpf(2) is known for this processor")
+        raise OSError(errno.ENOSYS, "no bpf(2) is known for this processor")
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = (ctypes.c_char * len(attr)).from_buffer(attr)
     result = libc.syscall(ctypes.c_long(number), command, buffer, ctypes.c_uint(len(attr)))
@@ -59,7 +60,7 @@ def attached(cgroup: Path) -> Attached | None:
     if not count:
         return None
     if count > 1 or flags & ALLOW_MULTI:
-        raise OSError(95, "there are several programs for devices, or there may be")
+        raise OSError(errno.EOPNOTSUPP, "there are several programs for devices, or there may be")
     program, _ = _bpf(PROG_FD_BY_ID, struct.pack("<I", ids[0]))
     try:
         return Attached(_insns(program), flags)
@@ -79,7 +80,7 @@ def _insns(program: int) -> bytes:
     _bpf(INFO_BY_FD, struct.pack("<IIQ", program, len(info), _address(info)))
     shown: int = struct.unpack_from("<Q", info, 32)[0]
     if not size or not shown:
-        raise OSError(1, "the kernel does not show its instructions")
+        raise OSError(errno.EPERM, "the kernel does not show its instructions")
     return bytes(insns)
 
 

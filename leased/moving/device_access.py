@@ -8,6 +8,7 @@ and again; nothing else is touched, and nothing of it has to be remembered.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable
@@ -56,8 +57,7 @@ class DeviceAccess:
         if self._constrained():
             try:
                 self._device(minor)
-                for cgroup in self._cgroups(pids):
-                    self._attached(cgroup)
+                self._programs(pids)
             except OSError as fault:
                 raise self._refusal(fault) from None
 
@@ -99,50 +99,50 @@ class DeviceAccess:
         pids: Iterable[int],
         choose: Callable[[Collection[CharDevice]], Collection[CharDevice]],
     ) -> None:
-        for cgroup in self._cgroups(pids):
-            program = self._attached(cgroup)
+        for cgroup, program in self._programs(pids).items():
             have = split(program.insns)[0]
             wanted = choose(have)
             if set(wanted) != set(have):
                 bpf.attach(cgroup, widened(program.insns, wanted), program.flags)
 
-    def _attached(self, cgroup: Path) -> bpf.Attached:
-        program = bpf.attached(cgroup)
-        if program is None:
-            raise OSError(2, f"{cgroup} has no program any more")
-        if not can_be_loaded(program.insns):
-            raise OSError(95, f"the program of {cgroup} is none of Slurm's kind")
-        return program
-
     def _device(self, minor: int) -> CharDevice:
         found = self._file(minor).stat()
         if not stat.S_ISCHR(found.st_mode):
-            raise OSError(19, f"{self._file(minor)} is no device")
+            raise OSError(errno.ENODEV, f"{self._file(minor)} is no device")
         return CharDevice(os.major(found.st_rdev), os.minor(found.st_rdev))
 
-    def _cgroups(self, pids: Iterable[int]) -> set[Path]:
-        """Those whose program counts for these processes; of a process that has ended, none.
-        OSError: it is not the job's own cgroup."""
-        found = {self._nearest(pid) for pid in pids}
-        return {cgroup for cgroup in found if cgroup is not None}
+    def _programs(self, pids: Iterable[int]) -> dict[Path, bpf.Attached]:
+        """By cgroup, those that count for these processes; of a process that has ended, none.
+        OSError: it is not the job's own cgroup, or none of Slurm's programs."""
+        places = (self._places(pid) for pid in pids)
+        found = dict(self._nearest(*place) for place in places if place is not None)
+        for cgroup, program in found.items():
+            if not can_be_loaded(program.insns):
+                raise OSError(errno.EOPNOTSUPP, f"the program of {cgroup} is none of Slurm's kind")
+        return found
 
-    def _nearest(self, pid: int) -> Path | None:
-        for where in procfs.cgroups(pid) or ():
-            if where.controllers == b"":
-                place = self._jobs.place_of(pid)
-                if place is None or place.cgroup.controllers != b"":
-                    raise OSError(95, f"process {pid} is in no cgroup v2 of Slurm's")
-                return self._nearest_with(where.path, place.cgroup.path)
-        return None
+    def _places(self, pid: int) -> tuple[bytes, bytes] | None:
+        """The cgroups of the process and of its job; None: it has ended."""
+        of_v2 = (where.path for where in procfs.cgroups(pid) or () if where.controllers == b"")
+        path = next(of_v2, None)
+        if path is None:
+            return None
+        place = self._jobs.place_of(pid)
+        if place is None or place.cgroup.controllers != b"":
+            raise OSError(errno.EOPNOTSUPP, f"process {pid} is in no cgroup v2 of Slurm's")
+        return path, place.cgroup.path
 
-    def _nearest_with(self, path: bytes, job: bytes) -> Path:
+    def _nearest(self, path: bytes, job: bytes) -> tuple[Path, bpf.Attached]:
         at = path
         while at.startswith(job):
             cgroup = self._root / os.fsdecode(at.lstrip(b"/"))
-            if bpf.attached(cgroup) is not None:
-                return cgroup
+            program = bpf.attached(cgroup)
+            if program is not None:
+                return cgroup, program
             at = at[: at.rindex(b"/")]
-        raise OSError(2, f"no cgroup of the job, up to {os.fsdecode(job)}, has a program")
+        raise OSError(
+            errno.ENOENT, f"no cgroup of the job, up to {os.fsdecode(job)}, has a program"
+        )
 
     @staticmethod
     def _refusal(fault: OSError) -> Refused:
