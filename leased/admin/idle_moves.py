@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from leased.admin.moves import Moves
 from leased.base.errors import Refused
-from leased.moving.idle_gpus import BEAT_S, IdleGpus, Looked
-
-__all__ = ["BEAT_S", "IdleMoves"]
+from leased.moving.idle_gpus import IdleGpus, Looked
 
 log = logging.getLogger("gpu-leased")
 
@@ -19,7 +17,7 @@ WHY = "it takes turns with others, and that GPU has room for it"
 
 @dataclass
 class IdleMoves:
-    """Call beat() every BEAT_S."""
+    """Call beat() every idle_gpus.BEAT_S."""
 
     moves: Moves
     gpus: IdleGpus = field(default_factory=IdleGpus)

@@ -58,9 +58,8 @@ class Charges:
         self.policies = policies
         self.on = any(policy.charges for policy in policies.in_use.values())
         self.accounts: dict[int, Account] = {}
-        self.pausing: Deadlines[int] = Deadlines(
-            self.pass_pauses
-        )  # until when those who pause count as waiting
+        # Until when those who pause count as waiting.
+        self.pausing: Deadlines[int] = Deadlines(self.pass_pauses)
         self.charged_at = dict.fromkeys(devices, -1)
 
     def follow(self, tenants: Iterable[Tenant], now: int) -> None:

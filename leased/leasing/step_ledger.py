@@ -30,11 +30,11 @@ class JobSteps:
     """The steps of one job, by name. swaps: its memory is swapped, so that what is resident is
     known of each process.
 
-    clock, gauge: of the job's lease. work: by device and
-    step, what NVML says since the usage was divided. last: by device and step, the weights that
-    were used last, for what comes when nobody holds or has anything any more. recent, active:
-    steps that had processes at the last division, and those among which it divided; settled: what
-    all others have, by device. divided_at: when that was.
+    clock, gauge: of the job's lease. work: by device and step, what NVML says since the usage was
+    divided. last: by device and step, the weights that were used last, for what comes when nobody
+    holds or has anything any more. recent, active: steps that had processes at the last division,
+    and those among which it divided; settled: what all others have, by device. divided_at: when
+    that was.
     """
 
     swaps: bool
@@ -221,9 +221,8 @@ class StepLedger:
         if job is None or len(job.steps) < 2:
             return
         parts = job.work.setdefault(uuid, {})
-        for pid, number in {
-            client.pid: seen.step.number for client, seen in job.of.items()
-        }.items():
+        numbers = {client.pid: seen.step.number for client, seen in job.of.items()}
+        for pid, number in numbers.items():
             parts[number] = parts.get(number, 0) + work.get(pid, 0)
 
     def is_due(self, job_id: int) -> bool:

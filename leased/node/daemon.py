@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from leased import __version__
-from leased.admin import host_memory, idle_moves
+from leased.admin import host_memory
 from leased.admin.admin import Admin
 from leased.admin.idle_moves import IdleMoves
 from leased.admin.jobs import Jobs
@@ -35,6 +35,7 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.moving import idle_gpus
 from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Mover
 from leased.moving.saver import Saver
@@ -209,7 +210,7 @@ class Daemon:
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         self.tasks.every(mps.LOOK_S, self.mps.beat)
-        self.tasks.every(idle_moves.BEAT_S, self.idle_moves.beat)
+        self.tasks.every(idle_gpus.BEAT_S, self.idle_moves.beat)
         gpus = self.leases.gpus.slurms()
         words = f"{count(len(gpus), 'GPU')}, {count(len(self.leases.tenants), 'job')}"
         notify(f"READY=1\nSTATUS={words}")
