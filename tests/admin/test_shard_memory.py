@@ -10,7 +10,6 @@ import pytest
 from leased.base.errors import Refused
 from leased.config import config, options
 from leased.config.config import DeviceConfig
-from leased.leasing.tenant import Tenant
 from tests.support.node_requests import DEFAULTS, GIB, ROOT_PEER, STEP, UUIDS, Node
 
 
@@ -18,12 +17,6 @@ def fence(node: Node, each: str, of_second: str = "") -> None:
     devices = {UUIDS[1]: DeviceConfig(mem_per_shard=of_second)} if of_second else {}
     node.config = replace(node.config, device=DeviceConfig(mem_per_shard=each), devices=devices)
     node.admin.config = node.config
-
-
-def begin(node: Node, options: str = "", **has: Any) -> Tenant:
-    request = {"op": "register", "job_id": 7, "options": options, "gpus": [0]} | STEP | has
-    node.admin.handle(request, ROOT_PEER)
-    return node.leases.tenants[7]
 
 
 @pytest.mark.parametrize(
@@ -40,19 +33,19 @@ def test_a_job_sees_the_memory_of_its_shards(
     node: Node, each: str, has: dict[str, Any], gib: list[int]
 ) -> None:
     fence(node, each)
-    assert list(begin(node, **has).totals.values()) == [n * GIB for n in gib]
+    assert list(node.register(7, **has).totals.values()) == [n * GIB for n in gib]
 
 
 def test_shards_that_stand_for_more_than_the_gpu_fence_nothing(node: Node) -> None:
-    plain = begin(node, shards=2).totals
+    plain = node.register(7, shards=2).totals
     node.leases.tenants.close(7)
     fence(node, "100%")
-    assert begin(node, shards=2).totals == plain
+    assert node.register(7, shards=2).totals == plain
 
 
 def test_gpus_differ(node: Node) -> None:
     fence(node, "1GiB", "3GiB")
-    assert begin(node, shards=2, gpus=[0, 1], shards_of=[1, 1]).totals == {
+    assert node.register(7, shards=2, gpus=[0, 1], shards_of=[1, 1]).totals == {
         UUIDS[0]: GIB,
         UUIDS[1]: 3 * GIB,
     }
@@ -71,7 +64,7 @@ def test_what_asks_for_more_is_refused_with_what_to_ask_for(
 ) -> None:
     fence(node, "1GiB")
     with pytest.raises(Refused, match=sentence) as said:
-        begin(node, text, shards=2)
+        node.register(7, text, shards=2)
     assert remedy in said.value.hint
     assert not node.leases.tenants
 
@@ -80,12 +73,12 @@ def test_mem_of_the_sites_defaults_is_no_wish_of_the_job(node: Node) -> None:
     fence(node, "1GiB")
     node.config = replace(node.config, defaults=options.parse("mem:50%").over(DEFAULTS))
     node.admin.config = node.config
-    assert begin(node, shards=2).totals == {UUIDS[0]: 2 * GIB}
+    assert node.register(7, shards=2).totals == {UUIDS[0]: 2 * GIB}
 
 
 def test_a_restart_and_another_value_leave_a_job_what_it_was_told(node: Node) -> None:
     fence(node, "1GiB")
-    begin(node, shards=2)
+    node.register(7, shards=2)
     fence(node, "2GiB")
     node.restart()
     assert node.leases.tenants[7].totals == {UUIDS[0]: 2 * GIB}
@@ -93,7 +86,7 @@ def test_a_restart_and_another_value_leave_a_job_what_it_was_told(node: Node) ->
 
 def test_status_says_what_a_shard_stands_for(node: Node) -> None:
     fence(node, "1GiB", "25%")
-    begin(node, shards=2)
+    node.register(7, shards=2)
     answer: Any = node.admin.handle({"op": "status"}, ROOT_PEER)
     assert [device["mem_per_shard_bytes"] for device in answer["devices"]] == [GIB, 2 * GIB]
     assert answer["tenants"][0]["total_bytes"] == {UUIDS[0]: 2 * GIB}

@@ -97,7 +97,7 @@ def passing(n: int, chosen: argparse.Namespace) -> Result:
         except JobFailed as fault:
             print(f"FAILED: {fault}", flush=True)
             continue
-        rates[way], wrong = found["items_s"], wrong + found["wrong"]
+        rates[way], wrong = found["items_s"], wrong + found.get("wrong", 0)
         show(f"passing-{n} {way}", {mib: round(rate, 1) for mib, rate in rates[way].items()})
     of = {way: _ratios(rates, way) for way in rates if way != "ours"}
     good = not wrong and "ours" in rates

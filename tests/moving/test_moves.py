@@ -381,7 +381,7 @@ def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str)
 
 @pytest.mark.daemon(
     extra="[limits]\nmove_idle = true\n",
-    hurried=["leased.moving.choice.DRIVER_S=0.1", "leased.admin.idle_moves.BEAT_S=0.2"],
+    hurried=["leased.moving.choice.DRIVER_S=0.1", "leased.moving.idle_gpus.BEAT_S=0.2"],
 )
 def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
     tenant: Start, leased: Leased

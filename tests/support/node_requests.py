@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,9 +54,12 @@ class Node:
         for record in self.store.open_tenants():
             self.admin.takeover.restore(record)
 
-    def register(self, job: int, text: str = "", gpus: tuple[int, ...] = (0,)) -> Tenant:
+    def register(
+        self, job: int, text: str = "", gpus: Sequence[int] = (0,), **more: object
+    ) -> Tenant:
+        """more: further fields of the request."""
         request = STEP | {"op": "register", "job_id": job, "options": text, "gpus": list(gpus)}
-        self.admin.handle(request, ROOT_PEER)
+        self.admin.handle(request | more, ROOT_PEER)
         return self.leases.tenants[job]
 
     def rewrite(self, sql: str, *values: object) -> None:

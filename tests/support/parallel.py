@@ -14,6 +14,7 @@ from pathlib import Path
 
 # Files that are one group, by their common prefix, and what they share.
 SHARED = {
+    "tests/saving/": "the names of runners' sockets, which have a job's number and a user's",
     "tests/security/test_slurm_": "one private Slurm",
     "tests/systemd/": "one container",
 }
