@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leased.core.actions import Evict, Expect, Leave, Preload
@@ -20,6 +21,14 @@ def preload(tenant: Tenant, action: Preload) -> None:
 def expect(tenant: Tenant, action: Expect) -> None:
     """It may have to evict so many bytes from the device soon."""
     _divide(tenant, {action.device: action.bytes}, _resident, daemon_messages.expect)
+
+
+def make_ready(tenant: Tenant) -> None:
+    """Its processes have host memory made for all that can leave, and say READY then."""
+    amounts = dict.fromkeys(tenant.gang, sys.maxsize)
+    for client, own in _parts(tenant, amounts, _resident):
+        client.ready = False
+        client.send(daemon_messages.expect(own, tells=True))
 
 
 def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:

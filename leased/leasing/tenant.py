@@ -41,6 +41,7 @@ class Client(Protocol):
     moves: bool  # it can move to another GPU
     saves: bool  # its copies can be saved to files
     saved_at: int | None  # where its list of them lies; None: it has not said so; 0: it has none
+    ready: bool  # it has host memory for what it was told to expect, if it was told to say so
     keeper: bool  # it keeps the memory of its chain
     arriving: str  # the GPU to which it was moved, until it says what it has there; else ""
     stopped: bool  # its work was stopped in mid-kernel when it last released

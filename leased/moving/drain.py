@@ -7,12 +7,14 @@ import asyncio
 from collections.abc import Callable
 
 from leased.core.tenant_events import Parked, Unparked
+from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
+READY_S = 60.0  # for host memory: what is not there by then is made when memory leaves
 
 
 class Stays(Exception):
@@ -25,6 +27,18 @@ class Drain:
     def __init__(self, leases: Leases, by: str):
         self._leases = leases
         self.by = by
+
+    async def make_ready(self, tenant: Tenant) -> None:
+        """Have host memory made for all that is to leave, while the job works on: that takes longer
+        than the bytes. Stays: it has ended."""
+        memory_orders.make_ready(tenant)
+        clients, until = list(tenant.clients), self._leases.clock() + int(READY_S * 1e9)
+
+        def is_over(_: Tenant) -> bool:
+            there = (client for client in clients if client in tenant.clients)
+            return self._leases.clock() > until or all(client.ready for client in there)
+
+        await self.until(tenant, is_over, "")
 
     async def park(self, tenant: Tenant) -> int:
         """Park the job at a moment when all of its work will finish, and hear all that its

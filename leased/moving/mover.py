@@ -1,7 +1,8 @@
 """Moves one job at a time to another GPU of the node.
 
 The phases, and what undoes each:
-  begins    the driver is started and asked; nothing is touched
+  begins    the driver is started and asked, and host memory is made for what will leave; nothing
+            is touched
   drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the host
             by its own mover; undone by unparking it
   crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
@@ -164,8 +165,9 @@ class Mover:
 
     async def _move(self, tenant: Tenant, move: Move) -> None:
         async with self._driver() as driver:
-            move.pids = self._processes(tenant)
-            await self._check(driver, move)
+            await self._check(driver, tenant, move)
+            await self._drain.make_ready(tenant)
+            await self._check(driver, tenant, move)
             move.checks.job()
             tenant.tell_all(books.MOVES)
             try:
@@ -186,8 +188,9 @@ class Mover:
             raise Stays("none of its processes uses the GPU, or one has just ended")
         return {pid: process for pid, process in found.items() if process is not None}
 
-    async def _check(self, driver: Driver, move: Move) -> None:
-        """Stays: the driver cannot, or another process is in the way."""
+    async def _check(self, driver: Driver, tenant: Tenant, move: Move) -> None:
+        """Note the job's processes. Stays: the driver cannot, or another process is in the way."""
+        move.pids = self._processes(tenant)
         said = await driver.begin()
         if not said["has_map"]:
             raise Stays("the driver is too old: from 580 on it can restore a process elsewhere")

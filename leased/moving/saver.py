@@ -82,6 +82,7 @@ class Saver:
                 self._drain.unpark(tenant)
 
     async def _keep_still(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
+        await self._drain.make_ready(tenant)
         tenant.tell_all(books.MOVES)
         await self._drain.park(tenant)
         check()

@@ -93,7 +93,7 @@ class ClientConnection(Connection):
         self.part: Part | None = None
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.saves = self.stopped = False
+        self.keeper = self.moves = self.saves = self.stopped = self.ready = False
         self.saved_at: int | None = None
         self.arriving = ""
         self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
@@ -190,7 +190,7 @@ class ClientConnection(Connection):
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
-        self.keeper = self.moves = self.saves = self.stopped = False
+        self.keeper = self.moves = self.saves = self.stopped = self.ready = False
         self.saved_at = None
         self.arriving = ""
 

@@ -98,6 +98,10 @@ def _saves(_: Leases, client: Sender, __: Tenant, message: client_messages.Saves
     client.saved_at = message.at
 
 
+def _ready(_: Leases, client: Sender, __: Tenant, ___: client_messages.Ready) -> None:
+    client.ready = True
+
+
 def _claim(leases: Leases, client: Sender, tenant: Tenant, message: client_messages.Claim) -> None:
     """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
@@ -139,6 +143,7 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.Suspends: lambda leases, _, tenant, __: leases.clients.suspends(tenant),
     client_messages.Signalled: lambda leases, _, tenant, __: leases.clients.signalled(tenant),
     client_messages.Saves: _saves,
+    client_messages.Ready: _ready,
     client_messages.Parts: lambda leases, client, tenant, _: leases.chains.parts.said(
         tenant, client
     ),

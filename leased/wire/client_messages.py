@@ -157,6 +157,10 @@ class Parts(NamedTuple):
     """The client changes what part of the multiprocessors it uses, as it is told."""
 
 
+class Ready(NamedTuple):
+    """Host memory is there for what the client was told to expect, or no more of it can be had."""
+
+
 class Claim(NamedTuple):
     """The client is about to allocate on a device.
 
@@ -227,6 +231,7 @@ Message = Union[
     Signalled,
     Saves,
     Parts,
+    Ready,
     Claim,
     Details,
     Channels,
@@ -256,6 +261,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_SIGNALLED: lambda _: Signalled(),
     lib.GL_SAVES: lambda m: Saves(m.at),
     lib.GL_PARTS: lambda _: Parts(),
+    lib.GL_READY: lambda _: Ready(),
     lib.GL_CLAIM: lambda m: Claim(m.number, _uuid(m), m.bytes, m.least),
     lib.GL_DETAILS: lambda m: Details(
         _uuid(m), m.left, m.clean, {why: getattr(m, why) for why in FIXED}

@@ -170,8 +170,9 @@ def others(memory: Mapping[str, DeviceBytes]) -> bytes:
     return _bytes(message)
 
 
-def _amounts(kind: int, amounts: Mapping[str, int]) -> bytes:
+def _amounts(kind: int, amounts: Mapping[str, int], flags: int = 0) -> bytes:
     message = new(kind)
+    message.flags = flags
     _fill(message, {uuid: DeviceBytes(size) for uuid, size in amounts.items()})
     return _bytes(message)
 
@@ -186,9 +187,10 @@ def preload(amounts: Mapping[str, int]) -> bytes:
     return _amounts(lib.GL_PRELOAD, amounts)
 
 
-def expect(amounts: Mapping[str, int]) -> bytes:
-    """amounts: bytes that may have to leave each device at the end of the lease."""
-    return _amounts(lib.GL_EXPECT, amounts)
+def expect(amounts: Mapping[str, int], *, tells: bool = False) -> bytes:
+    """amounts: bytes that may have to leave each device at the end of the lease. tells: the client
+    is to say READY when there is host memory for them."""
+    return _amounts(lib.GL_EXPECT, amounts, lib.GL_EXPECT_TELLS if tells else 0)
 
 
 def ahead(amounts: Mapping[str, int]) -> bytes:

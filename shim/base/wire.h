@@ -30,7 +30,9 @@
  *                 allocations first. MEMORY tells the progress.
  *   D PRELOAD     (memory:swap) To a client that waits: it may restore this much before its
  *                 turn.
- *   D EXPECT      (memory:swap) To a holder: it may have to evict this much soon.
+ *   D EXPECT      (memory:swap) It may have to evict this much soon. With GL_EXPECT_TELLS it
+ *                 answers READY.
+ *   C READY       (memory:swap) Host memory for that is there, or no more of it can be had.
  *   D AHEAD       (memory:swap) This much may have to be evicted some day. The node keeps as
  *                 much host memory ready for it, and no more. The value is absolute.
  *   C RESTORED    (memory:swap) All memory is restored and the gate opens: the quantum begins.
@@ -129,6 +131,10 @@ enum gl_released_flags {
 	GL_RELEASED_STOPPED = 2 /* what has not finished is stopped, and goes on after a GRANT */
 };
 
+enum gl_expect_flags {
+	GL_EXPECT_TELLS = 1 /* READY is to be said when host memory is there */
+};
+
 enum gl_refusal {
 	GL_REFUSED_VERSION = 1,   /* the daemon does not serve this version */
 	GL_REFUSED_NO_TENANT = 2, /* the process belongs to no registered tenant */
@@ -153,7 +159,7 @@ struct gl_device {
 struct gl_memory {
 	struct gl_header header;
 	uint32_t n_devices;
-	uint32_t zero;
+	uint32_t flags; /* of GL_EXPECT: enum gl_expect_flags; else 0 */
 	struct gl_device devices[16]; /* GL_MAX_DEVICES */
 };
 

@@ -104,6 +104,7 @@ void lease_forget_daemon(struct lease *lease)
 	lease->requested = false;
 	lease->alone_since = lease->port->now();
 	lease->signals_told = lease->signals;
+	lease->tells_ready = false;
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
 	waiters_end_rest(lease);
@@ -314,6 +315,7 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_EXPECT:
 		mover->expect(&m->amounts);
+		lease->tells_ready |= (m->amounts.flags & GL_EXPECT_TELLS) != 0;
 		break;
 	case GL_AHEAD:
 		mover->keep_host_memory(&m->amounts);
@@ -421,6 +423,12 @@ static void prepare(struct lease *lease)
 	int64_t ns = calm ? lease->port->mover->prepare() : -1;
 
 	lease->prepare_ns = ns > 0 ? ns : 0;
+	if (calm && ns < 0 && lease->tells_ready) {
+		struct gl_header ready = message_header(GL_READY, sizeof(ready));
+
+		lease->tells_ready = false;
+		lease->port->send(&ready, sizeof(ready));
+	}
 	if (lease->phase == LEASE_OPEN)
 		lease->port->stops->prepare();
 }

@@ -20,6 +20,7 @@ class FakeClient:
         self.wants = self.restoring = self.keeper = self.stopped = False
         self.moves = self.saves = True
         self.saved_at: int | None = None
+        self.ready = False
         self.arriving = ""
         self.held = self.passed = 0
         self.borrows = False

@@ -57,6 +57,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "suspends": client_messages.Suspends(),
         "signalled": client_messages.Signalled(),
         "parts": client_messages.Parts(),
+        "ready": client_messages.Ready(),
         "claim": client_messages.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}

@@ -53,6 +53,7 @@ static void show_clients(void)
 	SHOW(signalled, gl_header, GL_SIGNALLED, {0});
 	SHOW(saves, gl_saves, GL_SAVES, {.at = 56});
 	SHOW(parts, gl_header, GL_PARTS, {0});
+	SHOW(ready, gl_header, GL_READY, {0});
 	SHOW(details, gl_details, GL_DETAILS,
 	     {.left = 47,
 	      .shared = 48,

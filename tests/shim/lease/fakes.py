@@ -24,6 +24,7 @@ class Process:
         self.now = 10**12
         self.swaps = swaps
         self.prepare_ns = -1  # what the mover's prepare() returns
+        self.tells_ready = False  # READY is to be said when that is below 0
         self.gate = Gate(self)
         self.memory = Memory(self)
         self.busy: set[int] = set()  # contexts with unfinished work
@@ -236,6 +237,11 @@ class Process:
         if not self.memory_sent:
             raise Broken("a lease is requested before MEMORY is sent")
 
+    def _sent_ready(self, _: Any) -> None:
+        if not self.tells_ready or self.prepare_ns >= 0:
+            raise Broken("READY is sent unasked, or while host memory is being made")
+        self.tells_ready = False
+
     def _sent_signalled(self, _: Any) -> None:
         if self.holds or not self.lease.requested:
             raise Broken("SIGNALLED is sent, and no lease is requested")
@@ -301,6 +307,9 @@ class Process:
 
     def _hear_revoke(self, epoch: int, **_: Any) -> None:
         self.revoked = self.revoked or bool(self.holds and epoch == self.holds)
+
+    def _hear_expect(self, flags: int = 0) -> None:
+        self.tells_ready |= bool(flags & lib.GL_EXPECT_TELLS)
 
     def _hear_step(self, epoch: int, **_: Any) -> None:
         if not self.holds:

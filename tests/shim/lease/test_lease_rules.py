@@ -82,13 +82,19 @@ class Anything(RuleBasedStateMachine):
     def move(self, name: str) -> None:
         self.hear(name)
 
+    @rule(ns=st.sampled_from([-1, -1, MS, S]))
+    def expect_and_tell(self, ns: int) -> None:
+        """ns: until there is more to do for host memory."""
+        self.process.prepare_ns = ns
+        self.hear("EXPECT", flags=lib.GL_EXPECT_TELLS)
+
     @rule(alone=st.sampled_from([0, 0, S, ALONE_S * S + MS]))
     def lose_the_daemon(self, alone: int) -> None:
         """A new one comes after a while."""
         process = self.process
         process.do(lib.lease_forget_daemon)
         process.idle_ns = IDLE_NEVER
-        process.signals_told = -1
+        process.signals_told, process.tells_ready = -1, False
         if alone:
             process.run(alone)
         if not process.ended and not process.do(lib.lease_may_greet):
@@ -496,6 +502,26 @@ def test_a_signal_is_told_once_to_each_daemon_until_the_gate_has_been_open() -> 
     process.gate.come(0)
     process.run(S)
     assert "SIGNALLED" not in told()
+
+
+def test_it_tells_once_when_host_memory_is_ready_if_it_was_asked_to() -> None:
+    process = Process()
+    in_open(process)
+
+    def told() -> int:
+        return sum(name == "READY" for name, _ in process.sent)
+
+    process.hear("EXPECT")
+    process.run(S)
+    assert told() == 0
+    process.prepare_ns = MS
+    process.hear("EXPECT", flags=lib.GL_EXPECT_TELLS)
+    process.run(S)
+    assert told() == 0
+    process.prepare_ns = -1
+    process.run(S)
+    process.run(S)
+    assert told() == 1
 
 
 # -- stopped work ----------------------------------------------------------------------------------

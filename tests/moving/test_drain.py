@@ -1,0 +1,71 @@
+"""Before a job is drained for a move there is host memory for what will leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from _gpulease import lib
+
+from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.moving.drain import READY_S, Drain
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
+from tests.support.fake_client import FakeClient
+from tests.support.given import given
+
+GB = 1 << 30
+UUID = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+class Scene:
+    """A job with two processes; the time passes while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.leases = Leases([Gpu(0, UUID, "card", 8 * GB, 8 * GB)], lambda: self.now)
+        self.tenant = Tenant(1, 1000, given(swaps=True), {UUID: 8 * GB})
+        self.leases.tenants.open(self.tenant)
+        self.processes = [FakeClient(pid) for pid in (11, 12)]
+        for process in self.processes:
+            hello = client_messages.Hello(0, False, {UUID: DeviceBytes(GB, 0, GB)}, moves=True)
+            self.leases.clients.attach(self.tenant, process, hello)
+
+    def waits(self, then: Callable[[], None], tick_ns: int) -> bool:
+        """Whether it waits until something has happened, and no longer."""
+
+        async def run() -> bool:
+            waiting = asyncio.ensure_future(Drain(self.leases, "a test").make_ready(self.tenant))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            waited = not waiting.done()
+            then()
+            while not waiting.done():
+                self.now += tick_ns
+                await asyncio.sleep(0)
+            await waiting
+            return waited
+
+        return asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["all say so", "one has ended", "it takes too long"])
+def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
+    scene = Scene()
+    first, second = scene.processes
+
+    def then() -> None:
+        first.ready = True
+        if what == "all say so":
+            second.ready = True
+        elif what == "one has ended":
+            scene.leases.clients.detach(scene.tenant, second)
+
+    late = what == "it takes too long"
+    assert scene.waits(then, int(READY_S * 1e8) if late else 0)
+    assert (scene.now > READY_S * 1e9) == late
+    assert all(lib.GL_EXPECT in process.told for process in scene.processes)
+    assert not any(kind in (lib.GL_MOVES, lib.GL_REVOKE) for kind in first.told)
