@@ -57,8 +57,9 @@ class Checks(NamedTuple):
 @dataclass
 class Move:
     """A move that is under way or over. total: what the job sees of the new GPU (bytes). by: whose
-    wish it is. state: MOVING, MOVED or STAYED. why: why it stayed. dead_s: for how long it could
-    not work, without the time in which its memory comes back; driver_s: the driver's part of it."""
+    wish it is. state: MOVING, MOVED or STAYED. arrived: it is on the new GPU, also a moment before
+    the end. why: why it stayed. dead_s: for how long it could not work, without the time in which
+    its memory comes back; driver_s: the driver's part of it."""
 
     job: str
     old: Gpu
@@ -67,6 +68,7 @@ class Move:
     by: str
     checks: Checks
     state: str = MOVING
+    arrived: bool = False
     why: str = ""
     dead_s: float = 0.0
     driver_s: float = 0.0
@@ -159,8 +161,8 @@ class Mover:
         except Exception:
             move.why = "a fault in gpu-leased; see its log"
             log.exception("job %s (uid %d) could not be moved", *job)
-        if move.state == MOVING:
-            move.state = STAYED
+        move.state = MOVED if move.arrived else STAYED
+        if not move.arrived:
             log.warning("job %s (uid %d) stays on GPU %d: %s", *job, move.old.index, move.why)
 
     async def _move(self, tenant: Tenant, move: Move) -> None:
@@ -178,7 +180,7 @@ class Mover:
                 move.dead_s = (self._leases.clock() - began) / 1e9
                 move.driver_s = (self._leases.clock() - crosses) / 1e9
             finally:
-                if move.state == MOVING and self._leases.tenants.has(tenant):
+                if not move.arrived and self._leases.tenants.has(tenant):
                     books.stays(tenant)
                     self._drain.unpark(tenant)
 
@@ -244,7 +246,7 @@ class Mover:
         if not plan.lost:
             self._mark.remove()
         if plan.has_moved and self._leases.tenants.has(tenant):
-            move.state = MOVED
+            move.arrived = True
             books.moved(self._leases, tenant, move.new.uuid, move.total, plan.processes.keys())
             self._store.place(tenant.job_id, tenant.totals)
             log.info("job %s has moved to GPU %d", move.job, move.new.index)

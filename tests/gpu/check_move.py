@@ -8,6 +8,8 @@ and a table; writes move.json in $OUT or build/bench. Exit status 1 if a check f
     probe     what the driver answers (probe_move, the scenarios of most worth)
     driver    kernels, a graph, events, and memory of cuMemAlloc: also the longest pause
     torch     a training of PyTorch (ResNet-152, with cuDNN and cuBLAS)
+    stops     a job that has moved and come back takes turns with another one, by kernels of
+              seconds: they are stopped in mid-kernel, and their memory moves, as before
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium --devices 2
 tests.gpu.check_move --only driver --mib 64 --turns 200`.
@@ -26,6 +28,8 @@ from typing import Any
 
 from leased.api.client import ask
 from leased.base.errors import Refused
+from tests.gpu.build import KERNELS, build
+from tests.gpu.check_slices import Resident, seconds_of, stops_of
 from tests.gpu.check_swap import swapping
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
@@ -42,7 +46,7 @@ from tests.gpu.jobs import (
 )
 
 LATE_S = 0.5  # into its work a job is moved
-GIB = 1 << 30
+LONG_S = 2.5  # of a kernel: more than a turn
 
 
 def environment(chosen: argparse.Namespace) -> dict[str, str]:
@@ -144,6 +148,40 @@ def check_torch(chosen: argparse.Namespace) -> Result:
     return check_program("torch", command, f"{chosen.steps} 0 1", chosen)
 
 
+def check_stops(chosen: argparse.Namespace) -> Result:
+    mib = str(chosen.stops_mib)
+    command = [str(build("resident")), str(KERNELS), mib, "1", mib]
+    moves: list[dict[str, Any]] = []
+    steps: Steps = chosen.steps_found
+    with swapping(chosen.stops_mib * 1.5 / 1024) as share:
+        jobs = [
+            share.tenant(f"job {n}", "memory:swap,lock:on,tq:1", command, environment(chosen))
+            for n in range(2)
+        ]
+        with stopping(*jobs):
+            both = [Resident(job) for job in jobs]
+            for one in both:
+                one.ask("fill")
+            both[0].ask("change 4")
+            once = seconds_of(both[0].ask("change 8")) / 8
+            for gpu in range(1, -1, -1):
+                move(share, jobs[0], gpu, moves, steps)
+            before = stops_of(jobs[0])
+            for one in both:
+                for _ in range(2):
+                    one.job.say(f"change {max(1, round(LONG_S / once))}")
+            took = [round(seconds_of(one.answer()), 1) for one in both for _ in range(2)]
+            stops = stops_of(jobs[0]) - before
+            wrong = sum(one.ask("check")["wrong"] for one in both)
+    moved = sum(answer["state"] == "moved" for answer in moves)
+    return {
+        "good": moved == len(moves) and stops > 0 and wrong == 0,
+        "summary": f"{moved} of {len(moves)} moves, then kernels of {LONG_S} s by turns took "
+        f"{took} s; {stops} stops of the one that moved, {wrong} pieces wrong",
+        "moves": moves,
+    }
+
+
 def check_probe(chosen: argparse.Namespace) -> Result:
     command = [sys.executable, "-m", "tests.gpu.probe_move", "--seconds", str(chosen.probe_s)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -158,19 +196,25 @@ def check_probe(chosen: argparse.Namespace) -> Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=["driver", "torch", "probe"])
+    parser.add_argument("--only", nargs="*", default=["driver", "torch", "stops", "probe"])
     parser.add_argument("--cap", type=float, default=70.0, help="GiB of each device")
     parser.add_argument("--mib", type=int, default=8192, help="memory of the program `driver`")
     parser.add_argument("--turns", type=int, default=300, help="of its work beside each move")
     parser.add_argument("--batch", type=int, default=200, help="of the training")
     parser.add_argument("--steps", type=int, default=12, help="of the training beside each move")
     parser.add_argument("--moves", type=int, default=2)
+    parser.add_argument("--stops-mib", type=int, default=4096, help="memory of each job of `stops`")
     parser.add_argument("--visible", default="0", help='CUDA_VISIBLE_DEVICES; "": not set')
     parser.add_argument("--probe-s", type=float, default=20.0, help="of the probe")
     parser.add_argument("--seconds", type=float, default=240.0, help="of all but the probe")
     chosen = parser.parse_args()
     chosen.steps_found = Steps(chosen.seconds)
-    checks = {"probe": check_probe, "driver": check_driver, "torch": check_torch}
+    checks = {
+        "driver": check_driver,
+        "torch": check_torch,
+        "stops": check_stops,
+        "probe": check_probe,
+    }
     return run_checks("move", {n: partial(c, chosen) for n, c in checks.items()}, chosen.only)
 
 

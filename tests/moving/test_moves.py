@@ -119,6 +119,9 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
         (shown,) = asked(leased, op="mine", job_id=1)["jobs"][0]["gpus"]
         assert shown["index"] == gpu
     assert len(job_usage(leased, 1)) == 2
+    # Whoever hears that it has moved may move it again at once.
+    assert [move(leased, 1, gpu) for gpu in (1, 0)] == [ExitStatus.DONE] * 2
+    assert works(job) == "00"
     output(job)
 
 
