@@ -46,7 +46,7 @@ from tests.gpu.jobs import (
 )
 
 LATE_S = 0.5  # into its work a job is moved
-LONG_S = 2.5  # of a kernel: more than a turn
+LONG_S, KERNELS_EACH = 2.5, 4  # a kernel, which is more than a turn
 
 
 def environment(chosen: argparse.Namespace) -> dict[str, str]:
@@ -168,10 +168,11 @@ def check_stops(chosen: argparse.Namespace) -> Result:
                 move(share, jobs[0], gpu, moves, steps)
             before = stops_of(jobs[0])
             for one in both:
-                for _ in range(2):
+                for _ in range(KERNELS_EACH):
                     one.job.say(f"change {max(1, round(LONG_S / once))}")
-            took = [round(seconds_of(one.answer()), 1) for one in both for _ in range(2)]
+            took = [round(seconds_of(one.answer()), 1) for one in both for _ in range(KERNELS_EACH)]
             stops = stops_of(jobs[0]) - before
+            steps.add("the interposer of job 0", jobs[0].said()[-4000:])
             wrong = sum(one.ask("check")["wrong"] for one in both)
     moved = sum(answer["state"] == "moved" for answer in moves)
     return {

@@ -8,8 +8,8 @@ build/bench, or `--out`, and goes on where that file ends. `python -m tests.gpu.
 makes the model. On the emulated GPU (emu-h200-slow): `--emulated 4`, times as on that model; they
 take no CPU there, and it knows no memory bandwidth that two could share.
 
-A program's rate alone is that of one that starts anew each time, as in each pair; its steps are
-counted after `--settle` seconds, for `--seconds`.
+A program's rate alone is that of one that starts anew each time, as in each pair, where its kernels
+are what they were alone. Its steps are counted after `--settle` seconds, for `--seconds`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,14 +97,17 @@ class Bench:
     alone: int
     free: SimpleQueue[int]
 
-    def run(self, gpu: int, *jobs: tuple[str, str]) -> list[dict[str, Any]]:
-        """Programs with their options, at once: what each did."""
+    def run(
+        self, gpu: int, alone: Mapping[str, Any], *jobs: tuple[str, str]
+    ) -> list[dict[str, Any]]:
+        """Programs with their options, at once: what each did. alone: what is known of them."""
+        commands = [
+            PROGRAMS[name].command(self.slower, alone.get(name, {}).get("passes", 0))
+            for name, _ in jobs
+        ]
         started = [
-            self.share.tenant(
-                *(f"{name}, {options}", options, PROGRAMS[name].command(self.slower)),
-                *(on_gpu(gpu), str(gpu)),
-            )
-            for name, options in jobs
+            self.share.tenant(f"{name}, {options}", options, command, on_gpu(gpu), str(gpu))
+            for (name, options), command in zip_strict(jobs, commands)
         ]
         with stopping(*started):
             for job in started:
@@ -125,10 +128,11 @@ class Bench:
         gpu = self.free.get()
         try:
             if isinstance(one, str):
-                runs = [self.run(gpu, (one, ""))[0] for _ in range(self.alone)]
+                runs = [self.run(gpu, {}, (one, ""))[0] for _ in range(self.alone)]
                 measured.add_alone(one, sorted(runs, key=lambda run: run["rate"])[len(runs) // 2])
             else:
-                measured.add_pair(one, *self.run(gpu, *zip_strict(one, self.options)))
+                both = zip_strict(one, self.options)
+                measured.add_pair(one, *self.run(gpu, measured.found["alone"], *both))
         finally:
             self.free.put(gpu)
         print(one if isinstance(one, str) else " with ".join(one), flush=True)
@@ -150,9 +154,10 @@ def measure(chosen: argparse.Namespace) -> None:
     }
     limits = CLASSES if "class:" in "".join(chosen.options) else ""
     measured = Measured.of(chosen.out, how)
-    todo: list[str | Pair] = [name for name in PROGRAMS if name not in measured.found["alone"]]
-    todo += [pair for pair in all_pairs()[: chosen.pairs] if not measured.has(pair)]
-    for first in range(0, len(todo), MOST):
+    names: list[str | Pair] = [name for name in PROGRAMS if name not in measured.found["alone"]]
+    pairs: list[str | Pair] = [p for p in all_pairs()[: chosen.pairs] if not measured.has(p)]
+    parts = [pairs[first : first + MOST] for first in range(0, len(pairs), MOST)]
+    for part in [names, *parts] if names else parts:
         with sharing(MEMORY, limits) as share, ThreadPoolExecutor(len(gpus)) as pool:
             measured.found["device"] = share.devices()[0]["name"]
             bench = Bench(
@@ -166,7 +171,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 ),
                 free=_free(gpus),
             )
-            list(pool.map(partial(bench.measure, measured), todo[first : first + MOST]))
+            list(pool.map(partial(bench.measure, measured), part))
 
 
 def main() -> int:

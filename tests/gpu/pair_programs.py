@@ -30,12 +30,14 @@ class Program:
     def serves(self) -> bool:
         return self.every_ms > 0
 
-    def command(self, slower: float) -> list[str]:
+    def command(self, slower: float, passes: int = 0) -> list[str]:
         """slower: 0 on a card. On the emulated GPU all takes so many times as long, and all kernels
-        spin, as one that streams would take a CPU there."""
+        spin, as one that streams would take a CPU there. passes: of a kernel over its memory; 0:
+        the program finds out how many take `ms`."""
         times = slower or 1
+        kernel = "spin" if slower else self.kernel + f":{passes}" * (passes > 0)
         return [
-            *(str(build("steps")), str(KERNELS), "spin" if slower else self.kernel),
+            *(str(build("steps")), str(KERNELS), kernel),
             *(str(round(self.ms * times * 1e6)), str(self.kernels)),
             *(str(self.mib_in), str(self.mib_out), str(self.every_ms * times), str(self.queued)),
         ]

@@ -2,12 +2,13 @@
 //
 // steps KERNELS.ptx KERNEL NS KERNELS MIB_IN MIB_OUT EVERY_MS QUEUED: a step copies MIB_IN from
 // pinned host memory to the device, launches KERNELS kernels of about NS each, and copies MIB_OUT
-// back. KERNEL: spin, or add:MIB, which passes over so much memory. With EVERY_MS a step is due so
-// often on average, at random from half to one and a half of that, whether the last one has ended
-// or not, and the program waits for each: a server. Without, QUEUED steps are submitted ahead: a
-// training. It prints `ready` with the ms of a kernel when it is alone, and the bytes that a kernel
-// reads and writes. For each line of its input, SETTLE SECONDS, it works for both and prints a line
-// of JSON of the SECONDS: steps, from the first to the last, and how long each took, if any ended.
+// back. KERNEL: spin, or add:MIB, which passes over so much memory, or add:MIB:PASSES, so often
+// whatever NS says. With EVERY_MS a step is due so often on average, at random from half to one and
+// a half of that, whether the last one has ended or not, and the program waits for each: a server.
+// Without, QUEUED steps are submitted ahead: a training. It prints `ready` with the ms of a kernel,
+// how many passes it is, and the bytes that it reads and writes. For each line of its input, SETTLE
+// SECONDS, it works for both and prints a line of JSON of the SECONDS: the steps that ended in
+// them, from the first to the last, and how long each took, if any did.
 #include "driver.cuh"
 
 #include <algorithm>
@@ -66,8 +67,9 @@ static unsigned long long amount_of(double ns)
 
 	if (!words)
 		return (unsigned long long)ns;
-	ms_of(TRIED, 1);
-	pass_ms = ms_of(TRIED, 1) / TRIED;
+	pass_ms = INFINITY;
+	for (int i = 0; i < TRIED / 8; i++)
+		pass_ms = std::min(pass_ms, ms_of(TRIED, 1) / TRIED);
 	return std::max(1ull, (unsigned long long)(ns / 1e6 / pass_ms + 0.5));
 }
 
@@ -120,17 +122,20 @@ static void serve(double settle, double seconds, double every_s)
 	std::mt19937 random(7);
 	std::uniform_real_distribution<double> part(0.5, 1.5);
 	std::vector<double> took;
-	double due = now_s(), from = due + settle, until = from + seconds;
+	double due = now_s(), from = due + settle, until = from + seconds, ended;
 
 	while ((due += every_s * part(random)) < until) {
 		while (now_s() < due)
 			sleep_s(std::max(0.0, due - now_s() - 1e-4));
 		step();
 		CU(cuStreamSynchronize(stream));
+		ended = now_s();
+		if (ended >= until)
+			break; // what is late is not made up for
 		if (due >= from)
-			took.push_back((now_s() - due) * 1e3);
+			took.push_back((ended - due) * 1e3);
 	}
-	report(took, from, std::max(until, now_s()));
+	report(took, from, until);
 }
 
 // One step after the other; how long each took: from the end of the one before.
@@ -164,13 +169,13 @@ int main(int argc, char **argv)
 {
 	double settle, seconds, every_ms, kernel_ms = INFINITY;
 	unsigned long queued;
-	char line[64];
+	char line[64] = "", *passes = line;
 
 	if (argc < 9)
 		DIE("usage: steps KERNELS.ptx spin|add:MIB NS KERNELS MIB_IN MIB_OUT EVERY_MS "
 		    "QUEUED");
 	if (strchr(argv[2], ':'))
-		words = strtoull(strchr(argv[2], ':') + 1, NULL, 10) << 18;
+		words = strtoull(strchr(argv[2], ':') + 1, &passes, 10) << 18;
 	kernels = strtoul(argv[4], NULL, 10);
 	in_bytes = strtoull(argv[5], NULL, 10) * MIB;
 	out_bytes = strtoull(argv[6], NULL, 10) * MIB;
@@ -179,11 +184,11 @@ int main(int argc, char **argv)
 	if (queued < 1 || queued > MOST_QUEUED)
 		DIE("QUEUED is from 1 to %d", MOST_QUEUED);
 	prepare(argv[1]);
-	amount = amount_of(atof(argv[3]));
+	amount = *passes == ':' ? strtoull(passes + 1, NULL, 10) : amount_of(atof(argv[3]));
 	for (int i = 0; i < 4; i++)
 		kernel_ms = std::min(kernel_ms, ms_of(amount, TRIED / 16));
-	printf("{\"kernel_ms\": %.6f, \"kernel_bytes\": %llu}\nready\n", kernel_ms,
-	       words ? 8 * words * amount : 0);
+	printf("{\"kernel_ms\": %.6f, \"passes\": %llu, \"kernel_bytes\": %llu}\nready\n",
+	       kernel_ms, words ? amount : 0, words ? 8 * words * amount : 0);
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		if (sscanf(line, "%lf %lf", &settle, &seconds) != 2)
