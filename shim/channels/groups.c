@@ -71,14 +71,29 @@ struct subdevice *subdevice_of(struct groups *of, const struct group *group)
 
 /* -- what the library does ---------------------------------------------------------------- */
 
+/* A group that went with its client comes again. */
+static struct group *come_again(const struct group *group)
+{
+	struct group *place = group_find(&all, 0, group->object);
+
+	if (!place || place->engine != group->engine)
+		return NULL;
+	place->fd = group->fd;
+	place->client = group->client;
+	place->device = group->device;
+	return place;
+}
+
 void groups_add_group(const struct group *group)
 {
 	struct group *place;
 
 	lock_take(&lock);
-	place = FREE_PLACE(all.groups);
-	if (place)
-		*place = *group;
+	if (!come_again(group)) {
+		place = FREE_PLACE(all.groups);
+		if (place)
+			*place = *group;
+	}
 	lock_give(&lock);
 	tell();
 }
@@ -117,6 +132,17 @@ static bool goes(uint32_t entry_client, uint32_t entry, uint32_t parent, uint32_
 	       (entry == object || parent == object || object == client);
 }
 
+static void let_go(struct group *group, bool may_come_again)
+{
+	if (!may_come_again) {
+		*group = (struct group){0};
+		return;
+	}
+	group->client = group->device = 0;
+	group->slice_us = 0;
+	group->scheduled = false;
+}
+
 void groups_free(uint32_t client, uint32_t object)
 {
 	bool known = false;
@@ -131,7 +157,7 @@ void groups_free(uint32_t client, uint32_t object)
 			if (goes(all.channels[k].client, all.channels[k].object,
 			         all.channels[k].group, client, g->object))
 				all.channels[k] = (struct channel){0};
-		*g = (struct group){0};
+		let_go(g, object == client);
 		known = true;
 	}
 	for (size_t k = 0; k < MOST_CHANNELS; k++)

@@ -4,6 +4,10 @@
  * green contexts make none. Objects are known by their numbers (handles), which are unique in their
  * client; a client is what the kernel's module calls one user of it.
  *
+ * When the driver takes a process off its GPU (a checkpoint), the library frees the whole client;
+ * when it restores the process it makes a new one, with objects of the same numbers, and sets no
+ * slices: what it had set of a group is kept here.
+ *
  * The functions take LOCK_CHANNELS, unless they say otherwise. None calls the kernel.
  */
 #ifndef GPU_LEASE_GROUPS_H
@@ -21,13 +25,13 @@
 #define MOST_SUBDEVICES 128
 #define GPU_UUID_BYTES 16
 
-/* A free place in a table has object 0. */
+/* A free place in a table has object 0; a group that went with its client has client 0. */
 struct group {
 	int fd; /* the descriptor by which the library made it */
 	uint32_t client, device, object, engine;
 	bool scheduled;    /* the library has put it to work */
 	uint64_t made_us;  /* the slice that the library has set; 0: none yet */
-	uint64_t slice_us; /* the one that it has now */
+	uint64_t slice_us; /* the one that it has now; 0: not known */
 };
 
 struct channel {

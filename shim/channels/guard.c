@@ -400,7 +400,7 @@ static bool set_slice(void)
 		const struct group *group = &all->groups[i];
 		const struct gpu *gpu = gpu_of(all, group);
 
-		if (group->engine != RM_ENGINE_COMPUTE || !group->made_us)
+		if (group->engine != RM_ENGINE_COMPUTE || !group->client || !group->made_us)
 			continue;
 		us = slice_of(gpu, group);
 		if (us != group->slice_us)
@@ -432,7 +432,7 @@ static bool is_other(size_t i)
 	bool other;
 
 	groups_give();
-	if (of.engine != RM_ENGINE_COMPUTE || !of.made_us ||
+	if (of.engine != RM_ENGINE_COMPUTE || !of.slice_us ||
 	    call(of.fd, of.client, of.object, RM_GET_SLICE, &us, sizeof(us)) || us == of.slice_us)
 		return false;
 	all = groups_take();

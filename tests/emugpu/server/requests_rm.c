@@ -82,6 +82,8 @@ static enum rm_status make_group(struct process *process, struct rm_object *new,
 		if (engines[i] == wish->engine) {
 			new->context = wish->space;
 			new->group = i;
+			group_of(process, new)->slice_us =
+			    i == ENGINE_COMPUTE ? SLICE_US : COPY_SLICE_US;
 			return RM_OK;
 		}
 	}

@@ -273,6 +273,29 @@ def test_slices_are_as_the_daemon_says(
     finish(job)
 
 
+def test_a_process_that_was_restored_has_its_slices_and_is_stopped(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """Its groups have come again, with the same numbers below another client."""
+    job = program(
+        "p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 7); stream = ok(d.cuStreamCreate(1)); "
+        "ok(d.cuCtxSynchronize()); say('made'); wait(); "
+        "ctypes.CDLL('libcuda.so.1').emugpu_restored(); "
+        f"spin({SHORT_NS}, stream); say('runs'); wait(); "
+        "ok(d.cuStreamSynchronize(stream)); check_all(p, 100 * MIB, 7); say('right')"
+    )
+    client = begun(daemon, job, "made")
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
+    wait_until("short slices", lambda: slices(emulated_gpu) == [50])
+    daemon.auto = False
+    tell(job)
+    assert line(job) == "runs"
+    wait_until("short slices again", lambda: slices(emulated_gpu) == [50])
+    assert client.revoke().stopped
+    client.grant()
+    goes_on_right(job)
+
+
 def test_a_process_with_a_duty_works_in_one_part_of_each_period(
     program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
