@@ -1,15 +1,19 @@
-"""What of two profiles decides how fast the pair is, as numbers."""
+"""What of two profiles decides how fast the pair is, as numbers.
+
+Where time slices divide a device, one job's work is on it at a time. So what the offline program
+gets is what the online one leaves; and the online one is slowed by the switch of the device to it,
+once for each burst, if the offline one is at work just then.
+"""
 
 from __future__ import annotations
-
-import math
 
 from leased.matching.profile import Profile
 
 LEAST_BUSY = 0.02  # of the time: below it a program's profile says hardly more than that it waits
-LEAST_MS = 0.01  # of a kernel
+LEAST_MS = 0.1  # of a burst
+IDLE = 0.05  # of the time: servers that work for less are taken to have short bursts
 USAGE = "usage"  # features of what the accounting of jobs has
-WHOLE = "whole"  # of whole profiles
+WHOLE = "whole"  # of whole profiles: the online program's bursts are known
 
 
 def left_over(online: Profile, offline: Profile) -> float:
@@ -18,30 +22,11 @@ def left_over(online: Profile, offline: Profile) -> float:
     return min(1.0, (1 - min(1.0, online.busy)) / max(LEAST_BUSY, offline.busy))
 
 
-def half(online: Profile, offline: Profile) -> float:
-    """The same if it got at least half of the time, as by equal time slices."""
-    left = max(0.5, 1 - min(1.0, online.busy))
-    return min(1.0, left / max(LEAST_BUSY, offline.busy))
-
-
 def features(online: Profile, offline: Profile, kind: str) -> list[float]:
     """kind: USAGE or WHOLE. The first is always 1."""
-    left, both = left_over(online, offline), online.busy * offline.busy
-    fair = half(online, offline)
-    usage = [1.0, left, left * left, fair, fair * fair, online.busy, offline.busy, both]
+    left = left_over(online, offline)
     if kind == USAGE:
-        return usage
-    long_on, long_off = _length(online), _length(offline)
-    return [
-        *usage,
-        *(long_on, long_off, online.busy * long_off, offline.busy * long_on),
-        (online.bandwidth or 0) * (offline.bandwidth or 0),
-        online.copies or 0,
-        offline.copies or 0,
-        (online.copies or 0) * (offline.copies or 0),
-    ]
-
-
-def _length(profile: Profile) -> float:
-    """Of its kernels, so that ten times as long is one more."""
-    return math.log10(max(LEAST_MS, profile.kernel_ms or 0))
+        both = online.busy * offline.busy
+        return [1.0, left, online.busy, offline.busy, both, 1 / (IDLE + online.busy)]
+    often = 1 / max(LEAST_MS, online.burst_ms or 0)
+    return [1.0, left, often, often * offline.busy]

@@ -1,8 +1,8 @@
 """How fast an online and an offline program are on one device, predicted from their profiles.
 
 The weights of features.py's features stand in pairs.json with what they were fitted to, by
-`python -m tests.gpu.fit_pairs`. There are two sets of them: for profiles that are whole, and for
-those that the accounting of jobs gives, without lengths of kernels and without bandwidth.
+`python -m tests.gpu.fit_pairs`. There are two sets of them: for online programs whose bursts are
+known, and for what the accounting of jobs gives.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Model:
     emulated: bool
 
     def predict(self, online: Profile, offline: Profile) -> Speeds:
-        kind = WHOLE if online.is_whole and offline.is_whole else USAGE
+        kind = USAGE if online.burst_ms is None else WHOLE
         return self.weights[kind].of(features(online, offline, kind))
 
 

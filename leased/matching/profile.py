@@ -17,18 +17,11 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """busy: the part of its time in which the device worked for it, from 0 to 1. memory: bytes, the
-    most that it had at once. None, where nothing has measured it: kernel_ms: how long its kernels
-    are on average; bandwidth: the part of the device's memory bandwidth that it used, over all of
-    its time; copies: the part of the link's that its copies used.
+    """busy: the part of its time in which it had work on the device, from 0 to 1. memory: the most
+    that it had at once, in bytes. burst_ms: for how long it works until it pauses, on average;
+    None: nothing has measured it.
     """
 
     busy: float
     memory: int = 0
-    kernel_ms: float | None = None
-    bandwidth: float | None = None
-    copies: float | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        return None not in (self.kernel_ms, self.bandwidth, self.copies)
+    burst_ms: float | None = None

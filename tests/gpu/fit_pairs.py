@@ -1,7 +1,8 @@
 """Makes the model that matches jobs from measured pairs: `python -m tests.gpu.fit_pairs FILE`.
 
 FILE: as measure_pairs.py writes it. Writes leased/matching/pairs.json: profiles, speeds and
-slowdowns of the pairs, the weights, and how far the model is off for pairs that it has not seen.
+slowdowns of the pairs, the weights, and how far the model is off for pairs that it has not seen. It
+is fitted to the pairs whose online program is a server: what never pauses leaves nothing beside it.
 Weighted least squares with a little ridge, so that relative errors count; the ridge is the one of
 RIDGES with the least error on unseen pairs. An online program's slowdown is that of its median
 request, since on a busy host a mean of so few says more of the host. On the emulated GPU copies are
@@ -38,7 +39,7 @@ RIDGES = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0)
 WITHIN = 0.1
 LEAST = 0.1  # of a speed
 FAIR = 0.25  # of a speed, from which on relative errors count
-MOST_MS = 1000.0  # of a request, where none ended
+MOST_MS = 1000.0  # of a request, where none ended, and of the bursts of what never pauses
 MIB = 1 << 20
 
 
@@ -51,27 +52,15 @@ class Row(NamedTuple):
 
 
 def profiles_of(alone: Mapping[str, Any], slower: float) -> dict[str, Profile]:
-    """slower: how many times as long kernels took as they are to be counted."""
-    moved = {name: one["rate"] * _copied(name) for name, one in alone.items()}
-    streamed = {
-        name: one["rate"] * PROGRAMS[name].kernels * one["kernel_bytes"]
-        for name, one in alone.items()
-    }
-    most = {"moved": max(moved.values()) or 1, "streamed": max(streamed.values()) or 1}
-    return {
-        name: Profile(
-            busy=round(min(1.0, one["rate"] * PROGRAMS[name].kernels * one["kernel_ms"] / 1e3), 4),
-            memory=_memory(name),
-            kernel_ms=round(one["kernel_ms"] / slower, 4),
-            bandwidth=round(streamed[name] / most["streamed"], 4),
-            copies=round(moved[name] / most["moved"], 4),
-        )
-        for name, one in alone.items()
-    }
+    """slower: how many times as long all took as it is to be counted."""
+    return {name: _profile(name, one, slower) for name, one in alone.items()}
 
 
-def _copied(name: str) -> int:
-    return (PROGRAMS[name].mib_in + PROGRAMS[name].mib_out) * MIB
+def _profile(name: str, one: Mapping[str, Any], slower: float) -> Profile:
+    if not PROGRAMS[name].serves:
+        return Profile(1.0, _memory(name), MOST_MS)
+    busy = min(1.0, one["rate"] * one["mean_ms"] / 1e3)
+    return Profile(round(busy, 4), _memory(name), round(one["mean_ms"] / slower, 4))
 
 
 def _memory(name: str) -> int:
@@ -199,14 +188,15 @@ def made(measured: Mapping[str, Any]) -> dict[str, Any]:
     """What pairs.json has."""
     profiles = profiles_of(measured["alone"], measured["slower"])
     rows = rows_of(measured)
-    fits = {kind: Fit(rows, profiles, kind) for kind in (USAGE, WHOLE)}
-    left = [Speeds(left_over(profiles[row.online], profiles[row.offline]), 1.0) for row in rows]
+    served = [row for row in rows if PROGRAMS[row.online].serves]
+    fits = {kind: Fit(served, profiles, kind) for kind in (USAGE, WHOLE)}
+    left = [Speeds(left_over(profiles[row.online], profiles[row.offline]), 1.0) for row in served]
     return {
         "about": "made by python -m tests.gpu.fit_pairs; pairs: online, offline, speed of the "
         "offline one, slowdown of the online one",
         **{key: measured[key] for key in ("device", "emulated", "options")},
-        "weights": {kind: asdict(fit.weights(rows)) for kind, fit in fits.items()},
-        "errors": {"left_over": errors(rows, left)}
+        "weights": {kind: asdict(fit.weights(served)) for kind, fit in fits.items()},
+        "errors": {"left_over": errors(served, left)}
         | {kind: fit.errors() for kind, fit in fits.items()},
         "programs": {name: asdict(profile) for name, profile in profiles.items()},
         "pairs": [[row.online, row.offline, *(round(x, 4) for x in row.speeds)] for row in rows],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
-from leased.matching.features import USAGE, WHOLE
+from leased.matching.features import USAGE, WHOLE, left_over
 from leased.matching.model import read
 from leased.matching.profile import Profile
 from tests.gpu import fit_pairs
@@ -17,19 +18,20 @@ from tests.gpu.pair_programs import PROGRAMS
 
 def alone(number: int) -> dict[str, Any]:
     rate = 10.0 + number
-    return {"rate": rate, "kernel_ms": 2.0 + number % 5, "kernel_bytes": 1000, "p50_ms": 4.0}
+    return {"rate": rate, "mean_ms": 4.0 + 8 * (number % 5), "p50_ms": 4.0}
 
 
 def measured(slower: float = 1) -> dict[str, Any]:
-    """An offline program is slower by what the online one works; an online one by half of what the
-    offline one works."""
+    """An offline program has 0.9 of what is left; an online one is slowed by 0.1 at least, and by
+    more the more of the time is left."""
     found = {name: alone(number) for number, name in enumerate(PROGRAMS)}
-    busy = {name: p.busy for name, p in fit_pairs.profiles_of(found, slower).items()}
+    profiles = fit_pairs.profiles_of(found, slower)
+    left = {pair: left_over(*(profiles[name] for name in pair)) for pair in all_pairs()}
     pairs = [
         {
             "pair": [online, offline],
-            "offline": {"rate": found[offline]["rate"] * (1 - 0.6 * busy[online])},
-            "online": {"p50_ms": found[online]["p50_ms"] * 2.718281828 ** (busy[offline] / 2)},
+            "offline": {"rate": found[offline]["rate"] * 0.9 * left[online, offline]},
+            "online": {"p50_ms": found[online]["p50_ms"] * math.exp(0.1 + left[online, offline])},
         }
         for online, offline in all_pairs()
     ]
@@ -46,16 +48,16 @@ def test_a_law_is_found_and_holds_for_what_was_not_seen() -> None:
     model = read(fit_pairs.text_of(found))
     online, offline = (Profile(**found["programs"][name]) for name in ("serve_long", "train_steps"))
     speeds = model.predict(online, offline)
-    assert speeds.offline == pytest.approx(1 - 0.6 * online.busy, abs=0.02)
-    assert speeds.slowdown == pytest.approx(2.718281828 ** (offline.busy / 2), rel=0.02)
+    assert speeds.offline == pytest.approx(0.9 * left_over(online, offline), abs=0.02)
+    assert speeds.slowdown == pytest.approx(math.exp(0.1 + left_over(online, offline)), rel=0.02)
 
 
 def test_profiles_are_of_the_card_that_a_slow_model_stands_for() -> None:
     found = measured(slower=4)
     profiles = fit_pairs.profiles_of(found["alone"], 4)
-    assert profiles["serve_small"].kernel_ms == 0.5
-    assert profiles["serve_small"].busy == pytest.approx(10 * 2 / 1000)
-    assert max(profile.copies or 0 for profile in profiles.values()) == 1.0
+    assert profiles["serve_small"].burst_ms == 1.0
+    assert profiles["serve_small"].busy == pytest.approx(10 * 4 / 1000)
+    assert profiles["train_small"].busy == 1.0
 
 
 def test_what_was_not_seen_has_not_been_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,7 @@ PROFILES = st.builds(
     Profile,
     busy=PARTS,
     memory=st.integers(0, 80 * GIB),
-    kernel_ms=st.none() | st.floats(0, 100),
-    bandwidth=st.none() | PARTS,
-    copies=st.none() | PARTS,
+    burst_ms=st.none() | st.floats(0, 100),
 )
 WORTHS = st.integers(1, 4).flatmap(
     lambda columns: st.lists(
@@ -103,7 +101,7 @@ def test_predictions_are_possible_speeds(online: Profile, offline: Profile) -> N
 
 
 def test_whole_profiles_are_told_from_those_of_the_accounting() -> None:
-    usage, whole = Profile(0.1), Profile(0.5, 0, 1.0, 0.1, 0.0)
+    usage, whole = Profile(0.1), Profile(0.5, 0, 1.0)
     counts = {kind: len(features(whole, whole, kind)) - 1 for kind in (USAGE, WHOLE)}
     model = Model(
         {
@@ -113,8 +111,8 @@ def test_whole_profiles_are_told_from_those_of_the_accounting() -> None:
         "none",
         True,
     )
-    assert model.predict(whole, whole) == Speeds(0.75, 1.0)
-    assert model.predict(whole, usage) == model.predict(usage, whole) == Speeds(0.25, 1.0)
+    assert model.predict(whole, usage) == Speeds(0.75, 1.0)
+    assert model.predict(usage, whole) == Speeds(0.25, 1.0)
 
 
 def test_what_is_left_over() -> None:

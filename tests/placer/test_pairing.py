@@ -30,7 +30,8 @@ NAMES = {"light": 0.1, "heavy": 0.9, "small": 0.2, "large": 1.0}
 
 def model(speed: float = 0.9, both: float = -0.5, slowdown: float = 1.0) -> Model:
     """Of which the speed falls by what both work."""
-    weights = [speed, *[0.0] * (COUNT - 2), both]
+    weights = [speed, *[0.0] * (COUNT - 1)]
+    weights[4] = both
     slower = [math.log(slowdown), *[0.0] * (COUNT - 1)]
     return Model({USAGE: Weights(weights, slower)}, "none", True)
 

@@ -43,7 +43,7 @@ def found(*rows: tuple[Any, ...]) -> dict[Kind, Profile]:
 def test_the_part_of_its_time_in_which_a_job_worked() -> None:
     told = found((5, "train", comment(RUN, text="JS1:of somebody; ")))
     assert told == {TRAIN: Profile(busy=0.4, memory=7)}
-    assert not told[TRAIN].is_whole
+    assert told[TRAIN].burst_ms is None
 
 
 def test_runs_are_weighed_by_their_time_and_told_apart_by_user_and_name() -> None:
