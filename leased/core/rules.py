@@ -285,11 +285,11 @@ class Rules:
             if of_class is not None:
                 return of_class
         policy, lease = self.policies.of(tenant), tenant.lease
+        if lease is not None and lease.short:
+            return SHORT_NS
         if lease is not None and lease.moves_ns > handoff_ns:
             handoff_ns = lease.moves_ns
         floor = self.floor_ns(handoff_ns)
-        if lease is not None and lease.short:
-            return min(SHORT_NS, max(self.asked_ns(tenant), floor))
         if waiter is not None and waiter.hurries and not tenant.online:
             return BACKFILL_NS
         if waiter is not None and policy.preempts(self, waiter, tenant):

@@ -2,9 +2,10 @@
 
 A program can act on a signal only when its call returns, so whoever waits for its turn would hear
 of its time limit, or of its preemption, when that is over. So such a waiter hurries: it is first in
-the line, and holders in its way are revoked at once. Its turn lasts SHORT_NS at most. Then those
-who were interrupted come first, and go on with what was left of their quanta, and whoever had the
-short turn has the place in the line that it had before.
+the line, and holders in its way are revoked at once. Its turn lasts SHORT_NS at most, whatever its
+quantum is, since that says nothing of how long a checkpoint takes. Then those who were interrupted
+come first, and go on with what was left of their quanta, and whoever had the short turn has the
+place in the line that it had before.
 
 What the program does then may take longer (it copies its memory and writes it to a disk by turns).
 So the holder of a short turn may be idle for PATIENCE_NS, and if it asks again within SIGNAL_NS of

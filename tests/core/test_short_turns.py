@@ -106,6 +106,20 @@ def test_the_holder_loses_nothing_of_its_quantum() -> None:
     assert node.turns() == [(0, 1), *short, (75, 2)]
 
 
+def test_a_short_turn_is_as_long_however_short_the_quantum() -> None:
+    """A checkpoint takes as long as it takes. What was had there is taken off, as much as may be."""
+    node = Node("0")
+    node.does(Opened(2, ("d0",), "on", S))
+    node.does(Requested(2))
+    node.does(Signalled(2), 10 * S)
+    end = QUANTUM + TURNS * SHORT_NS
+    node.until(end)
+    short = [(10, 2), (15, 1), (30, 2), (35, 1), (50, 2), (55, 1)]
+    assert node.turns() == [(0, 1), *short, (end // S, 2)]
+    node.until(end + S // 2)
+    assert node.holders() == [1]
+
+
 def test_short_turns_have_at_most_half_of_the_time() -> None:
     """However many jobs have handled signals: after each the holder has as long as it took."""
     node = Node("0", "0", "0", "0", "0")
