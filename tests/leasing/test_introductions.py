@@ -57,10 +57,11 @@ class Process:
         return self.reads
 
     def send_file(self, message: bytes, descriptor: int) -> bool:
-        if self.passes:
-            self.told.append(message)
-            self.ends.append(socket.socket(fileno=os.dup(descriptor)))
-        return self.passes
+        if not (self.reads and self.passes):
+            return False
+        self.told.append(message)
+        self.ends.append(socket.socket(fileno=os.dup(descriptor)))
+        return True
 
 
 def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18) -> None:
