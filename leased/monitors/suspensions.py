@@ -231,7 +231,7 @@ class Suspensions:
     def _was_not_stopped(self, tenant: Tenant) -> None:
         tops = self._above(tenant)
         tops.ignored |= tops.found()
-        self.pauses[tenant.job_id] = min(2 * self.of[tenant.job_id].pause, ASK_MOST_NS)
+        self.pauses[tenant.job_id] = self.of[tenant.job_id].pause
         self._end(tenant)
 
     def _end(self, tenant: Tenant) -> None:

@@ -18,6 +18,7 @@ from leased.wire.device_bytes import DeviceBytes
 from tests.monitors.test_suspended_jobs import UUID, Node, S
 from tests.support.fake_client import FakeClient
 from tests.support.looks import to_its_end
+from tests.support.together import pairwise
 
 GRACE_NS = 2 * S
 SHELL = ProcessId(5, 1)
@@ -231,6 +232,35 @@ def test_slurm_is_asked_about_a_job_whose_stop_nobody_has_seen(slurm: Slurm) -> 
     assert slurm.questions == [[1]] * 4
 
 
+def pauses(slurm: Slurm, most: int) -> list[int]:
+    """In seconds, until Slurm is asked about a job that is announced twice a second."""
+    at = [slurm.now]
+    while len(at) <= most:
+        asked = len(slurm.questions)
+        slurm.suspensions.begin(slurm.leases.tenants[1])
+        slurm.now += S // 2
+        to_its_end(slurm.suspensions.ask())
+        at += [slurm.now] * (len(slurm.questions) - asked)
+    return [(after - before) // S for before, after in pairwise(at)]
+
+
+@pytest.mark.parametrize("says", [{}, {1: "RUNNING"}])
+def test_pauses_grow_whatever_is_announced_until_it_is_true(
+    slurm: Slurm, says: dict[int, str]
+) -> None:
+    """Also from one suspension that was none to the next."""
+    slurm.says = says
+    slurm.job(1, 10)
+    assert pauses(slurm, 7) == [3, 6, 12, 24, 48, 60, 60]
+    slurm.suspensions.begin(slurm.leases.tenants[1])
+    slurm.still = {10}
+    slurm.look()
+    slurm.still = set()
+    slurm.look()
+    assert not slurm.is_suspended(1)
+    assert pauses(slurm, 2) == [3, 6]
+
+
 def test_slurm_is_not_asked_about_a_job_that_has_been_stopped(slurm: Slurm) -> None:
     slurm.says = {1: "RUNNING"}
     slurm.job(1, 10)
@@ -255,11 +285,14 @@ def test_a_process_that_stands_below_slurmstepd_says_so_itself(slurm: Slurm) -> 
 
 def test_a_suspended_job_that_ends_is_forgotten(slurm: Slurm) -> None:
     slurm.job(1, 10)
+    slurm.says = {1: "RUNNING"}
+    pauses(slurm, 1)
     slurm.stopped.add(SHELL)
     slurm.look()
     slurm.leases.tenants.close(1)
     slurm.look()
-    assert (slurm.suspensions.of, slurm.suspensions.tops) == ({}, {})
+    known = slurm.suspensions
+    assert (known.of, known.tops, known.pauses) == ({}, {}, {})
 
 
 # -- jobs that leave their GPU idle ----------------------------------------------------
