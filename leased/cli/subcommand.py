@@ -82,8 +82,14 @@ def seconds(text: str) -> float:
 
 def job_name(text: str) -> str:
     """A job as squeue shows it, as the type of an argument. ArgumentTypeError: it is none."""
-    if not job_names.is_name(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is not a job as squeue shows it, such as 7, 7_3 or 12+1"
-        )
-    return text
+    if job_names.is_name(text):
+        return text
+    wrong = f"{text!r:.40} is not a job as squeue shows it, such as 7, 7_3 or 12+1"
+    array, tasks, _ = text.partition("_[")
+    job, step = job_names.split(text)
+    if tasks and job_names.is_name(array):
+        wrong = f"{text!r:.40} are tasks that have not begun: {array} is all that have, and "
+        wrong += f"{array}_1 is one"
+    elif step and job_names.is_name(job):
+        wrong = f"{text!r:.40} is a step: {job} is its job, of which usage shows each step"
+    raise argparse.ArgumentTypeError(wrong)

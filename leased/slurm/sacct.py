@@ -163,7 +163,7 @@ def _row(cells: Sequence[str]) -> Row:
         shown_words(label),
         shown_words(user) or str(int(uid)),
         int(uid),
-        shown_words(account) or "?",
+        shown_words(account) or "(none)",
         _node(nodes),
         _time(start),
         _time(end),

@@ -43,7 +43,7 @@ GIB = 1 << 30
 SIZES = {"1x2": (1, 2), "8x16": (8, 16), "8x32": (8, 32), "16x256": (16, 256)}
 TIMED = 6000
 REPETITIONS = 3
-MOST_CALLS, MOST_FILES = 120, 15
+MOST_CALLS, MOST_FILES = 60, 15
 
 
 class Member(NamedTuple):

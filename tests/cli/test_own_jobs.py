@@ -347,13 +347,21 @@ def test_usage_and_status_name_them_too(parts: Leased, capsys: pytest.CaptureFix
     assert "job 21 " not in log
 
 
-@pytest.mark.parametrize("word", ["7_", "_3", "7.batch", "7_[1-3]", "0", "job", "4294967296"])
+NO_JOB = "is not a job as squeue shows it, such as 7, 7_3 or 12+1"
+NO_JOBS = {
+    **dict.fromkeys(["7_", "_3", "0", "job", "4294967296", "0_[1-3]", "0.batch"], NO_JOB),
+    "7_[1-3]": "are tasks that have not begun: 7 is all that have, and 7_1 is one",
+    "7_3.batch": "is a step: 7_3 is its job, of which usage shows each step",
+}
+
+
+@pytest.mark.parametrize("word", NO_JOBS)
 def test_what_is_no_job_is_wrong_usage(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     for op in ("mine", "park", "unpark", "usage"):
         with pytest.raises(SystemExit) as ended:
             ctl.main([op, word])
         assert ended.value.code == ExitStatus.USAGE
-        assert "is not a job as squeue shows it, such as 7, 7_3 or 12+1" in capsys.readouterr().err
+        assert NO_JOBS[word] in capsys.readouterr().err
 
 
 def test_a_host_without_a_daemon_is_said_in_words_for_users(

@@ -19,7 +19,7 @@ def test_rows_are_what_slurm_has() -> None:
     assert sorted(rows) == ["1", "2", "3_1", "3_2", "5", "6+0", "6+1"]
     assert [rows[label].job_id for label in ("3_1", "3_2", "6+1")] == [4, 3, 7]
     assert [rows[label].shares for label in ("1", "3_2", "5")] == [True, True, False]
-    assert (rows["1"].user, rows["1"].uid, rows["1"].account) == ("nobody", 65534, "?")
+    assert (rows["1"].user, rows["1"].uid, rows["1"].account) == ("nobody", 65534, "(none)")
     two = rows["2"]
     assert (two.user, two.account, two.node, two.fault) == ("root", "root", "node1", "")
     assert two.end - two.start == 1
