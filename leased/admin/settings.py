@@ -53,7 +53,8 @@ def parse(key: str, value: str) -> str | int | bool | None:
                 options.parse_amount(value, 1 << 40)
             return value
     except Refused as fault:
-        raise Refused(f"{key}={value}: {fault}", f"use {known[key]}") from None
+        why = str(fault).partition("; write ")[0]  # that is for jobs, which give nothing back
+        raise Refused(f"{key}={value}: {why}", f"use {known[key]}") from None
     if key == "lock" and value in LOCKS:
         return value
     if key not in ("lock", "quantum", "reserve") and value in ANSWERS:

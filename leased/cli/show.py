@@ -59,7 +59,7 @@ def _choices(answer: Status) -> str:
     words = {True: "may", False: "may not"}
     return (
         f"users may choose a quantum of {limits['quantum_min_s']:g} s to "
-        f"{limits['quantum_max_s']:g} s, {words[limits['user_lock_off']]} turn the lock off, "
+        f"{limits['quantum_max_s']:g} s, {words[limits['user_lock_off']]} turn the lock off and "
         f"{words[limits['user_oversub']]} have more than the device holds"
     )
 
@@ -189,9 +189,12 @@ def status(answer: Status, view: View) -> RenderableType:
     """Everything of one status answer, in 80 columns or, of a wide view, in more."""
     head = f"gpu-leased {answer['version']}, up {duration(answer['uptime_s'])}; {_choices(answer)}"
     view.names.learn(tenant["job_id"] for tenant in answer["tenants"])
+    said = notes(answer)
+    if said:
+        said.append(Text())
     return Group(
         Text(head), Text(), screen.gpus(answer, view), Text(),
-        *notes(answer), Text(), screen.jobs(answer, view) if answer["tenants"] else Text(NO_JOB),
+        *said, screen.jobs(answer, view) if answer["tenants"] else Text(NO_JOB),
     )  # fmt: skip
 
 

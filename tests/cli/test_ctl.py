@@ -177,8 +177,12 @@ def test_site_says_at_run_time_what_users_may_choose(gpuctl: Ctl) -> None:
     ("words", "sentence"),
     [
         ("lock=maybe", "lock 'maybe' is not known; use on, off, auto or user"),
-        ("quantum=soon", "use a time such as 30s, or user"),
-        ("reserve=much", "use auto, a share such as 5%, a size such as 2GiB, or config"),
+        ("quantum=soon", "quantum=soon: soon is not a time; use a time such as 30s, or user"),
+        ("quantum=0", "a quantum is from 1ms to 1440m; use a time such as 30s, or user"),
+        (
+            "reserve=much",
+            "much is not an amount; use auto, a share such as 5%, a size such as 2GiB, or config",
+        ),
         ("reserve=100%", "leaves nothing of the"),
         ("user-oversub=perhaps", "user-oversub 'perhaps' is not known; use yes, no or config"),
         ("quantum-max=5s", "jobs that ask for nothing would be refused: tq:30s is outside"),

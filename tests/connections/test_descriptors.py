@@ -1,4 +1,4 @@
-"""Descriptors on their way: one of each connection at most, and too many of all are none's fault."""
+"""Descriptors on their way: one of each connection at most; too many of all are nobody's fault."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_the_holder_loses_nothing_of_its_quantum() -> None:
 
 
 def test_a_short_turn_is_as_long_however_short_the_quantum() -> None:
-    """A checkpoint takes as long as it takes. What was had there is taken off, as much as may be."""
+    """A checkpoint takes as long as it does. What was had there is taken off, as far as may be."""
     node = Node("0")
     node.does(Opened(2, ("d0",), "on", S))
     node.does(Requested(2))
