@@ -18,6 +18,8 @@ from hypothesis import settings
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.loopback import loopback_name
+from tests.slurm.processes import StartError
 from tests.support import again, daemon_logs, leaks, leftovers, loops, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.template import TEMPLATES
@@ -39,6 +41,9 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # One name of this host for all tests, also those that take it before a Slurm is started.
+    with contextlib.suppress(StartError):
+        loopback_name()
     loops.events_have_the_loop_that_waits()
     TEMPLATES.use()
     if not is_worker(config):

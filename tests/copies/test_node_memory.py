@@ -362,7 +362,7 @@ def test_it_waits_on_when_the_daemon_is_another_one(tenant: Start, leased: Lease
     leased.kill()
     leased.start()
     wait_until("the claim again", lambda: status(leased)["copies"]["waiting"] == [2])
-    assert status(leased)["copies"]["left_bytes"] == 100 * MIB
+    wait_until("both", lambda: status(leased)["copies"]["left_bytes"] == 100 * MIB)
     assert turn(first) == 1
     end(first)
     assert line(second) == "has it"
