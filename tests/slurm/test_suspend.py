@@ -138,6 +138,16 @@ def test_a_suspended_job_that_is_cancelled_leaves_nothing_behind(site: Site) -> 
         wait_until("its tenant to be gone", lambda: first not in jobs(leased))
 
 
+@pytest.fixture
+def uncontrolled(site: Site) -> Iterator[None]:
+    """Work cannot be stopped in mid-kernel, so it is waited for."""
+    gpu = EmulatedGpu(site.work / "gpu")
+    gpu.fail(0, "controls-unknown")
+    yield
+    gpu.fail(0, "controls-work")
+
+
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_suspended_job_that_overruns_is_left_alone(site: Site) -> None:
     """Its kernel is long, so it does not give the GPU back; it could not if it would."""
     with daemon(site, 'drain = "300ms"\noverrun = "cancel"') as leased:
@@ -158,14 +168,11 @@ def test_a_suspended_job_that_overruns_is_left_alone(site: Site) -> None:
         site.finish("first", first)
 
 
+@pytest.mark.usefixtures("uncontrolled")
 def test_a_job_that_hangs_is_still_ended(site: Site) -> None:
-    """Where its work cannot be stopped in mid-kernel."""
-    gpu = EmulatedGpu(site.work / "gpu")
-    gpu.fail(0, "controls-unknown")
     with daemon(site, 'drain = "300ms"\noverrun = "cancel"'):
         first = site.submit("hangs", "managed", 16, ms=60_000)
         site.until("hangs.began")
         second = site.submit("third", "managed", 16)
         assert site.slurm.wait(first) in ("FAILED", "CANCELLED")  # by the signal, or after it
         site.finish("third", second)
-    gpu.fail(0, "controls-work")
