@@ -166,6 +166,21 @@ def test_a_process_that_has_ended_is_nobody() -> None:
     assert door.tenant.clients == []
 
 
+def test_a_request_is_answered_while_its_asker_runs() -> None:
+    """Whoever has the connection then may have another one's number."""
+    loop, asked = FakeLoop(), []
+
+    def handle(request: Any, _: Peer) -> Any:
+        asked.append(request)
+        return {}
+
+    for sock in (FakeSocket(os.getpid(), 0), FakeSocket(os.getpid(), 0, gone=True)):
+        AdminConnection(sock, loop, handle)  # type: ignore[arg-type]
+        sock.inbox.append(b"{}")
+        loop.read(sock)
+        assert (len(asked), sock.open, bool(sock.outbox)) == (1, not sock.gone, not sock.gone)
+
+
 def test_processes_of_one_job() -> None:
     door = Door()
     socks = []
