@@ -188,26 +188,23 @@ class Connection:
     def serve(self) -> bool:
         """Read one packet, or close the connection if it has ended. Whether there may be more."""
         try:  # as isolated() does, without what a call costs: each message comes this way
-            return self._serve()
+            if self.dropped:
+                self.close()
+            if not self.open:
+                return False
+            try:
+                data = self.sock.recv(self.LONGEST + 1)
+            except (BlockingIOError, InterruptedError):
+                return False
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                return False
+            self.received(data)
+            return self.open
         except Exception:
             return self._failed()
-
-    def _serve(self) -> bool:
-        if self.dropped:
-            self.close()
-        if not self.open:
-            return False
-        try:
-            data = self.sock.recv(self.LONGEST + 1)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-            return False
-        self.received(data)
-        return self.open
 
     def received(self, data: bytes) -> None:
         raise NotImplementedError

@@ -56,6 +56,6 @@ def quantum(holder: Tenant, waiter: Tenant) -> int | None:
     return FOREVER if holder.online and waiter.offline else None
 
 
-def patience(holder: Tenant, waiter: Tenant, usual: int) -> int:
-    """After how much idleness, in ns, the holder yields to this waiter."""
-    return PATIENCE * usual if holder.online and not waiter.online else usual
+def patience(waiter: Tenant, usual: int) -> int:
+    """After how much idleness, in ns, an online holder yields to this waiter."""
+    return usual if waiter.online else PATIENCE * usual

@@ -132,7 +132,8 @@ class Contention:
         if waiter:
             policy = self.rules.policies.of(holder)
             patience = policy.patience(self.rules, holder, waiter, cost)
-            patience = classes.patience(holder, waiter, patience)
+            if holder.online:
+                patience = classes.patience(waiter, patience)
         if lease.short:
             patience = max(patience, PATIENCE_NS)
         lease.contended, lease.cost_ns, lease.until = True, cost, until

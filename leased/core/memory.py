@@ -93,7 +93,8 @@ class Memory:
         for residency, share in self.rules.parts_of(tenant):
             if share.resident or share.fixed or share.reported is not None:
                 residency.wait(tenant.id, place)
-        self.moves.stir(tenant)
+        if self.rules.where.swapping:
+            self.moves.stir(tenant)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
@@ -106,7 +107,8 @@ class Memory:
                 moved[residency.uuid] = both
         for residency, _ in parts if self.moves.leavers.heap else ():
             self.moves.unwatch(tenant.id, residency.uuid)
-        self.moves.stir(tenant)
+        if self.rules.where.swapping:
+            self.moves.stir(tenant)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
@@ -120,7 +122,8 @@ class Memory:
                 self.moves.watch(tenant.id, self.rules.devices[residency.uuid])
             if tenant.place is not None:  # it had lingered, and waits meanwhile
                 residency.wait(tenant.id, tenant.place)
-        self.moves.stir(tenant)
+        if self.rules.where.swapping:
+            self.moves.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
 
@@ -131,7 +134,8 @@ class Memory:
 
     def restored(self, tenant: Tenant) -> None:
         """The tenant has restored all its memory, so the link is free for others."""
-        self.moves.stir(tenant)
+        if self.rules.where.swapping:
+            self.moves.stir(tenant)
 
     # -- parking -----------------------------------------------------------------------
 

@@ -28,8 +28,7 @@ class Moves:
     def stir(self, tenant: Tenant) -> None:
         """Memory may have to move now on the devices of the tenant where somebody swaps."""
         swapping = self.rules.where.swapping
-        if swapping:
-            self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
+        self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
 
     def watch(self, tenant: int, device: Device) -> None:
         """From now on the tenant has MOVE_PATIENCE_NS to evict some of what it was told to."""

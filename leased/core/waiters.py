@@ -41,7 +41,7 @@ class Waiters:
         if tenant.kept or tenant.short_left:
             self.short_turns.asks(tenant, now)
         self._arrive(tenant)
-        if self.rules.policies.of(tenant).shares:
+        if self.rules.charges.on and self.rules.policies.of(tenant).shares:
             self._bar(tenant)
         self.sort(tenant)
 
@@ -193,7 +193,7 @@ class Waiters:
         self._enter(tenant, self._place(tenant))
         if self.short_turns.asked:
             self.short_turns.lines_up(tenant, self.rules.now)
-        if self.rules.policies.of(tenant).shares:
+        if self.rules.charges.on and self.rules.policies.of(tenant).shares:
             self._plan_wake(tenant)
         self._tell(tenant)
 

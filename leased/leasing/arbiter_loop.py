@@ -25,7 +25,7 @@ class ArbiterLoop:
         # Carries out an action; it may give further events.
         self.perform: Callable[[Action], None] = lambda _: None
         # Called when something has happened, and all that follows from it.
-        self.on_settled: Callable[[], None] = lambda: None
+        self.on_settled: Callable[[], None] | None = None
         # Called when the time of the next deadline may have changed.
         self.on_deadline: Callable[[], None] = lambda: None
         # Called with a job that has been parked or unparked.
@@ -46,12 +46,14 @@ class ArbiterLoop:
                 except Exception as fault:
                     self.recorder.take(now, event, (), type(fault).__name__)
                     raise
-                self.recorder.take(now, event, actions)
+                if self.recorder.file is not None:
+                    self.recorder.take(now, event, actions)
                 for action in actions:
                     self.perform(action)
                 if isinstance(event, (Parked, Unparked)):
                     self.on_parked(event.tenant)
         finally:
             self.busy = False
-        self.on_settled()
+        if self.on_settled is not None:
+            self.on_settled()
         self.on_deadline()

@@ -159,6 +159,11 @@ class ArbiterView:
         return self._arbiter.rules.drain_ns
 
     @property
+    def has_online(self) -> bool:
+        """Whether any tenant is online."""
+        return self._arbiter.rules.online > 0
+
+    @property
     def in_grace(self) -> bool:
         """Whether nothing is granted yet after a restart."""
         return self._arbiter.grace_until != 0

@@ -61,10 +61,9 @@ class Grants:
 
     def perform(self, action: arbiter.Action) -> None:
         """Carry out one action. A tenant that has closed needs none."""
-        tenant = self.registry.get(action.tenant)
-        if tenant is None:
-            return
-        self.by_kind[type(action)](tenant, action)
+        tenant = self.registry.by_job.get(action.tenant)
+        if tenant is not None:
+            self.by_kind[type(action)](tenant, action)
 
     def join(self, tenant: Tenant, client: Client) -> None:
         """Grant the tenant's lease to one more of its processes."""
@@ -76,17 +75,17 @@ class Grants:
         self.registry.steps.granted(tenant.job_id)
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
-        wanting = tenant.wanting()
+        wanting, swaps = tenant.wanting(), tenant.swaps
         message = self._message(tenant, grant.epoch, grant.prefetch)
         for client in wanting:
-            client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
+            client.wants, client.held, client.restoring = False, grant.epoch, swaps
             client.stopped = False
         self.slices.granted(tenant)
         for client in wanting:
             client.send(message)
         if not wanting and not tenant.nodes:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
-        self.registry.steps.see(tenant.job_id, tenant.clients)
+        self.registry.steps.see(tenant.job_id, wanting)
 
     def _answer(self, tenant: Tenant, action: arbiter.Answer) -> None:
         self.on_answer(tenant, action.answer)

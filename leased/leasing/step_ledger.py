@@ -203,7 +203,8 @@ class StepLedger:
 
     def granted(self, job_id: int) -> None:
         """The job is about to get a lease: it counts for the step that has waited longest."""
-        waiting = [step for step in self._steps(job_id) if step.waiting]
+        job = self.jobs.get(job_id)
+        waiting = [step for step in job.steps.values() if step.waiting] if job else []
         if len(waiting) > 1:
             waiting.sort(key=lambda step: step.longest_wait or 0)
         if waiting:
@@ -211,9 +212,11 @@ class StepLedger:
 
     def overran(self, job_id: int) -> None:
         """The job has not released in time: that counts for the first step that still holds."""
-        late = next((step for step in self._steps(job_id) if step.holding), None)
-        if late is not None:
-            late.overruns += 1
+        job = self.jobs.get(job_id)
+        for step in job.steps.values() if job else ():
+            if step.holding:
+                step.overruns += 1
+                return
 
     def worked(self, job_id: int, uuid: str, work: Mapping[int, int]) -> None:
         """What NVML says of the work on a device since the last look, by pid."""
@@ -248,7 +251,3 @@ class StepLedger:
         found = self.divided(job_id, usage, final=True)
         self.jobs.pop(job_id, None)
         return found
-
-    def _steps(self, job_id: int) -> list[StepClock]:
-        job = self.jobs.get(job_id)
-        return list(job.steps.values()) if job else []

@@ -113,12 +113,14 @@ class TimeSlices:
             chosen = controller.chosen if controller else {}
             if tenant.job_id in chosen:
                 continue
-            online = any(
-                other.given.job_class == ONLINE and self._holds(other)
-                for other in self.registry.sharing(uuid)
-            )
-            if online or any(choice.runs != as_made("").runs for choice in chosen.values()):
+            divides = chosen and any(c.runs != as_made("").runs for c in chosen.values())
+            if divides or (self.loop.view.has_online and self._holds_online(uuid)):
                 self._look(uuid, self.loop.clock(), {}, {})
+
+    def _holds_online(self, uuid: str) -> bool:
+        """Whether an online job holds a lease on the device."""
+        there = self.registry.sharing(uuid)
+        return any(one.given.job_class == ONLINE and self._holds(one) for one in there)
 
     def came(self, tenant: Tenant) -> None:
         """A process of the tenant has connected. Until it says that its groups cannot be controlled
