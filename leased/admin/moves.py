@@ -196,7 +196,7 @@ class Moves:
         """What the driver takes along has to fit beside what is there: a restore without room is
         final. The rest may wait for its turn, as any job's."""
         old = tenant.gang[0]
-        memory = self.leases.view.device(old).memory_of(tenant.job_id)
+        memory = self.leases.view.device(old).residency.of(tenant.job_id)
         if memory.bytes + memory.fixed > total:
             raise Refused(f"job {tenant.job} has more memory than it would see of GPU {new.index}")
         there, here = self.leases.gpus.overheads[new.uuid], self.leases.gpus.overheads[old]

@@ -160,7 +160,7 @@ class Questions:
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),
             "since_s": self._passed(state.since),
-            "lock": self.leases.view.lock(tenant.job_id),
+            "lock": self.leases.view.rules.lock_of(state),
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "job_class": tenant.given.job_class,
@@ -171,7 +171,7 @@ class Questions:
             "gpus": [
                 cast(answers.OwnGpu, self._gpu(tenant, uuid) | figures(usage[uuid]))
                 for uuid in tenant.gang
-                if self.leases.view.has_device(uuid)
+                if uuid in self.leases.view.rules.devices
             ],
         }
 
@@ -182,7 +182,7 @@ class Questions:
 
     def _gpu(self, tenant: Tenant, uuid: str) -> answers.GpuOfJob:
         device = self.leases.view.device(uuid)
-        memory, queue = device.memory_of(tenant.job_id), device.queue
+        memory, queue = device.residency.of(tenant.job_id), device.queue
         holders = itertools.islice(device.holders, HOLDERS_MOST)
         return {
             "index": self.leases.gpus[uuid].index,

@@ -18,7 +18,7 @@ def check(leases: Leases, config: Config, tenant: Tenant) -> str:
         return ""
     if config.request_full == "refuse":
         raise Refused(why, REMEDY)
-    waiting = len(leases.view.lacking_share)
+    waiting = len(leases.view.rules.shares.waiting)
     if waiting >= config.request_waiting:
         raise Refused(
             f"{why}, and {waiting} jobs wait for such time already, as many as may", REMEDY

@@ -131,7 +131,7 @@ class Status:
         ]
 
     def _device(self, gpu: Gpu, total: Usage) -> answers.Device:
-        device = self.leases.view.device(gpu.uuid)
+        device, rules = self.leases.view.device(gpu.uuid), self.leases.view.rules
         holders = list(device.holders)
         now = self.leases.clock()
         ends = [lease.ends for lease in holders if lease.ends is not None]
@@ -156,8 +156,8 @@ class Status:
             "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
             "lock": device.state.lock,
             "quantum_s": None if device.state.quantum_ns is None else device.state.quantum_ns / 1e9,
-            "policy": self.leases.view.policy_of(gpu.uuid),
-            "requested": self.leases.view.requested(gpu.uuid),
+            "policy": rules.policies.of_device[gpu.uuid],
+            "requested": rules.shares.requested(gpu.uuid),
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
             "offline_health": self._health(gpu.uuid),
             "mps": self.seen.mps.status(gpu.uuid) if self.seen.mps else None,
@@ -190,7 +190,7 @@ class Status:
             "job": tenant.job,
             "uid": tenant.uid,
             "opened": self.store.opened(job),
-            "lock": self.leases.view.lock(job),
+            "lock": self.leases.view.rules.lock_of(state),
             "memory": tenant.memory_kind,
             "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,
@@ -235,6 +235,6 @@ class Status:
             by = device.residency.keep_out(tenant.job_id)
             if by:
                 largest = dict(itertools.islice(by.items(), KEEPERS_SHOWN))
-                needs = device.memory_of(tenant.job_id).bytes
+                needs = device.residency.of(tenant.job_id).bytes
                 found[uuid] = {"needs_bytes": needs, "jobs": len(by), "by": largest}
         return found

@@ -35,7 +35,7 @@ def are_together(one: Tenant, other: Tenant) -> bool:
 
 def fit(device: Device, tenants: Iterable[Tenant]) -> bool:
     """Whether what they have on the device can be there at once."""
-    found = [device.residency.share(tenant.id) for tenant in tenants]
+    found = [device.residency.shares.get(tenant.id) for tenant in tenants]
     return sum(s.bytes - s.stuck for s in found if s is not None) <= device.residency.capacity
 
 

@@ -129,13 +129,6 @@ class Rules:
         found = [t for t in self.tenants.values() if t.waiting and t.mask & device.bit]
         return sorted(found, key=lambda tenant: tenant.arrival)
 
-    def first_to_come(self, device: Device) -> int | None:
-        """Who has waited longest for the device; None: nobody waits."""
-        found = [
-            (t.arrival, t.id) for t in self.tenants.values() if t.waiting and t.mask & device.bit
-        ]
-        return min(found)[1] if found else None
-
     def first_on(self, device: Device) -> Tenant | None:
         """The first in the line for the device."""
         places = list(device.line[:1])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
 from leased.core.policy import PolicyState
+from leased.core.rules import Rules
 from leased.core.state import FOREVER, Device, Lease, Tenant
 from leased.memory.share import Share
 from leased.usage.usage import Usage
@@ -36,23 +37,6 @@ class HeldLease:
         return cls(job_id, lease.epoch, lease.since, lease.revoked, ends)
 
 
-@dataclass(frozen=True)
-class TenantMemory:
-    """The memory of one tenant on one device, in bytes.
-
-    bytes: what can be moved. fixed: what cannot, beside that. stuck: what could be moved if the
-    tenant's processes could act.
-    """
-
-    bytes: int = 0
-    fixed: int = 0
-    stuck: int = 0
-
-    @classmethod
-    def of(cls, share: Share | None) -> TenantMemory:
-        return cls(share.bytes, share.fixed, share.stuck) if share else cls()
-
-
 class DeviceView:
     """What the arbiter knows of one device. state: the arbiter's own, with its settings and how it
     is used; residency: what is in its memory. Both are read and never changed here."""
@@ -75,10 +59,6 @@ class DeviceView:
     def queue(self) -> list[int]:
         """The jobs that wait for it, first come first."""
         return [tenant.id for tenant in self._arbiter.rules.waiting(self.state)]
-
-    @property
-    def first_waiting(self) -> int | None:
-        return self._arbiter.rules.first_to_come(self.state)
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
@@ -126,13 +106,9 @@ class DeviceView:
         """Bytes that all tenants have, on the device or evicted from it."""
         return self.residency.total + self.residency.fixed
 
-    def memory_of(self, job_id: int) -> TenantMemory:
-        return TenantMemory.of(self.residency.share(job_id))
-
-    def memory(self) -> dict[int, TenantMemory]:
+    def memory(self) -> Mapping[int, Share]:
         """Of all tenants that have any, by job."""
-        shares = self.residency.shares
-        return {job: TenantMemory.of(share) for job, share in shares.items()}
+        return self.residency.shares
 
     def leaving(self) -> Iterator[int]:
         """The jobs that have been told to evict memory and can do so now."""
@@ -149,14 +125,14 @@ class ArbiterView:
         self._clock = clock
 
     @property
+    def rules(self) -> Rules:
+        """What the arbiter's rules say: to ask changes nothing."""
+        return self._arbiter.rules
+
+    @property
     def epoch(self) -> int:
         """The epoch of the last lease that was granted to any tenant, or a higher one."""
         return self._arbiter.epoch
-
-    @property
-    def drain_ns(self) -> int:
-        """How long a holder has to release a revoked lease."""
-        return self._arbiter.rules.drain_ns
 
     @property
     def has_online(self) -> bool:
@@ -178,24 +154,6 @@ class ArbiterView:
         """The lease that a tenant holds."""
         return self._arbiter.tenants[job_id].lease
 
-    def lock(self, job_id: int) -> str:
-        """The lock mode that counts: the site's for one of its devices, else the tenant's."""
-        return self._arbiter.rules.lock_of(self.tenant(job_id))
-
-    def why_lacking(self, job_id: int) -> str | None:
-        """Why a tenant's request does not count yet, so that it gets no lease; None: it counts."""
-        return self._arbiter.rules.shares.why_waiting(self.tenant(job_id))
-
-    def turn_ns(self, job_id: int) -> int:
-        """How long a tenant's turns are at least, as the memory of its next one takes long to
-        move."""
-        rules = self._arbiter.rules
-        return rules.floor_ns(rules.handoff_ns(self.tenant(job_id)))
-
-    def asked_ns(self, job_id: int) -> int:
-        """The quantum that the site or the job wants for it."""
-        return self._arbiter.rules.asked_ns(self.tenant(job_id))
-
     def hold_together(self, job_id: int, other: int) -> bool:
         """Whether two tenants are of one chain, and hold their device together."""
         tenants = self._arbiter.tenants
@@ -209,24 +167,8 @@ class ArbiterView:
     def device(self, uuid: str) -> DeviceView:
         return DeviceView(self._arbiter, self._arbiter.devices[uuid])
 
-    def has_device(self, uuid: str) -> bool:
-        return uuid in self._arbiter.devices
-
     def devices(self) -> list[DeviceView]:
         return [self.device(uuid) for uuid in self._arbiter.devices]
-
-    @property
-    def lacking_share(self) -> list[int]:
-        """Tenants that wait for their share of their GPUs, as they came."""
-        return list(self._arbiter.rules.shares.waiting)
-
-    def policy_of(self, uuid: str) -> str:
-        """The name of the policy that the device has now: the site's, or the one of shares."""
-        return self._arbiter.policies[uuid]
-
-    def requested(self, uuid: str) -> float:
-        """The part of the device's time that its tenants request together."""
-        return self._arbiter.rules.shares.requested(uuid)
 
     def usage(self, job_id: int) -> Mapping[str, Usage]:
         """What a tenant has had of each device up to now."""

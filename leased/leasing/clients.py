@@ -105,7 +105,7 @@ class Clients:
             self._join_wanting(tenant)
         lease = self.loop.view.lease(tenant.job_id)
         if lease is None or lease.epoch != epoch or lease.revoked:
-            client.send(daemon_messages.revoke(epoch, self.loop.view.drain_ns))
+            client.send(daemon_messages.revoke(epoch, self.loop.view.rules.drain_ns))
 
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""

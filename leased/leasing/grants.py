@@ -144,7 +144,7 @@ class Grants:
         log.warning(
             "job %s (uid %d) has not released its lease %d within %g s of its revoke%s",
             *(tenant.job, tenant.uid, action.epoch),
-            self.loop.view.drain_ns * (2 if forfeit else 1) / 1e9,
+            self.loop.view.rules.drain_ns * (2 if forfeit else 1) / 1e9,
             ": the next in the queue gets its GPUs" if forfeit else "",
         )
         if forfeit:
@@ -166,5 +166,5 @@ class Grants:
     def _in_flight(self, job_id: int) -> int:
         """How much work, in ns, the holder may have in flight while another job waits: a part of a
         turn, where turns are short."""
-        turn = self.loop.view.asked_ns(job_id)
+        turn = self.loop.view.rules.asked_ns(self.loop.view.tenant(job_id))
         return min(self.in_flight_ns, turn // TURN_PART)

@@ -63,7 +63,7 @@ class StuckClients:
             client.held = drain.epoch
             client.send(daemon_messages.step(drain.epoch))
         for client in orders.call_back:
-            client.send(daemon_messages.revoke(drain.epoch, self.view.drain_ns))
+            client.send(daemon_messages.revoke(drain.epoch, self.view.rules.drain_ns))
         if orders.again is not None:
             again = functools.partial(self._look_again, tenant, drain)
             self.later(max(0, orders.again - now) / 1e9, again)

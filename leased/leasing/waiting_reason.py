@@ -81,7 +81,7 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
         device = leases.view.device(uuid)
         if not device.residency.crowded_out(tenant.job_id):
             continue
-        others = device.memory()
+        others = dict(device.memory())
         own = others.pop(tenant.job_id)
         stuck = [n for n, share in others.items() if share.stuck]
         fixed = [n for n, share in others.items() if share.fixed]
@@ -114,7 +114,7 @@ def _unhosted(leases: Leases, others: Sequence[int], uuid: str) -> int:
 
 
 def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
-    why = leases.view.why_lacking(tenant.job_id)
+    why = leases.view.rules.shares.why_waiting(leases.view.tenant(tenant.job_id))
     if why is None:
         return None
     return Reason(lib.GL_WAITS_SHARE, f"{why}; this job goes on when enough of them have ended")

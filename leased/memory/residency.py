@@ -96,9 +96,9 @@ class Residency:
 
     # -- questions -------------------------------------------------------------------
 
-    def share(self, tenant: int) -> Share | None:
-        """What a tenant has; None: nothing is known of it."""
-        return self.shares.get(tenant)
+    def of(self, tenant: int) -> Share:
+        """What a tenant has, which may be nothing."""
+        return self.shares.get(tenant, NO_SHARE)
 
     def fits(self) -> bool:
         """The memory of all tenants can be on the device at once."""
@@ -108,10 +108,6 @@ class Residency:
 
     def resident_of(self, tenant: int) -> int:
         return self.shares.get(tenant, NO_SHARE).resident
-
-    def reported_by(self, tenant: int) -> int:
-        """Bytes that the tenant has reported to be on the device."""
-        return self.shares.get(tenant, NO_SHARE).reported or 0
 
     def evictable(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, without fixed memory."""

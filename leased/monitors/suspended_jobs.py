@@ -140,7 +140,7 @@ class SuspendedJobs:
 
 def _on(device: DeviceView) -> Iterator[int]:
     """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
-    first = device.first_waiting
+    first = next(iter(device.queue), None)
     if first is not None or device.state.drained:
         yield from device.state.holders
     if first is not None:

@@ -227,7 +227,7 @@ class Reader:
             self.history.runs.append(run)
         run.look(now)
         for uuid in run.gang:
-            share = self.history.residency(uuid).share(job)
+            share = self.history.residency(uuid).shares.get(job)
             size = share.bytes + share.fixed if share else 0
             changed(run.memory.setdefault(uuid, []), now, size)
 

@@ -123,7 +123,7 @@ class Node:
             "record_most": self.leases.recorder.most,
             "options": self.admin.config.defaults.quantum_ns,
             "in_flight": self.leases.grants.in_flight_ns,
-            "drain": self.leases.view.drain_ns,
+            "drain": self.leases.view.rules.drain_ns,
             "holder_shown": (self.admin.config.holder_shown, self.leases.names_jobs),
             "memory": (gpu.usable, residency.room),
             "reserve": (gpu.reserve, residency.room),
@@ -335,7 +335,7 @@ def test_a_fault_of_ours_leaves_everything_as_it_was(
     assert said is not None
     assert said.endswith("cannot be used: ValueError: a fault of ours")
     assert len(caplog.records) == 1
-    assert node.leases.view.drain_ns == config.Config().drain_ns
+    assert node.leases.view.rules.drain_ns == config.Config().drain_ns
     assert node.admin.config.defaults.quantum_ns == 7_000_000_000
 
 

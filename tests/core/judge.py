@@ -305,7 +305,7 @@ class Judge:
         stays = client.fixed[d] + (client.resident[d] if client.frozen or client.hangs else 0)
         if client.tenant not in self.world.liars:
             return stays
-        said = self.a.devices[f"d{d}"].residency.share(client.tenant)
+        said = self.a.devices[f"d{d}"].residency.shares.get(client.tenant)
         return max(stays, said.stays if said else 0)
 
     def state_is_small(self) -> None:
