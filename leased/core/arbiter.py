@@ -139,7 +139,7 @@ class Arbiter:
         self.deciding = Deciding(self.leasing, self.turns)
         # In the order in which what is due is passed.
         self.deadlines: tuple[Deadlines[Any], ...] = (
-            *(self.memory.calms, self.memory.moves.leavers, self.waiters.short_turns.starts),
+            *(self.memory.calms, self.memory.leavers, self.waiters.short_turns.starts),
             *(self.leasing.stages.dues, self.waiters.wakes),
         )
 
@@ -188,9 +188,9 @@ class Arbiter:
             self.device_settings.follow()
         self.deciding.decide()
         if isinstance(event, Released) and rules.where.of and event.tenant in self.tenants:
-            self.memory.moves.bring_back(self.tenants[event.tenant])
+            self.memory.bring_back(self.tenants[event.tenant])
         if effects.stirred:
-            self.memory.moves.move()
+            self.memory.move()
         return effects.actions
 
     def _hurry(self, now: int) -> None:
