@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
-from leased.store import bad_rows, writing
+from leased.store import writing
 from leased.store.changes import Changes
-from leased.store.reading import Reader
+from leased.store.reading import Reader, tell_bad
 from leased.store.records import Run, TenantRecord
 from leased.usage.step_usage import StepUsage, added, with_most
 from leased.usage.usage import Usage, together
@@ -177,7 +177,7 @@ class Contents:
                 self.settings.setdefault(name, value)
         if epoch is not None:
             self.epoch = max(self.epoch or 0, epoch)
-        bad_rows.tell(reader.bad)
+        tell_bad(reader.bad)
         # Before anything else is written, while their numbers are still theirs.
         self.changes.mark_first((writing.put_aside, (bad,)) for bad in reader.bad)
         self.loaded = True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
 
+from leased.base.words import count
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
 from leased.store import columns
@@ -14,6 +16,8 @@ from leased.store.columns import Row
 from leased.store.records import LAST_JOB, LAST_UID, TenantRecord
 from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
+
+log = logging.getLogger("gpu-leased")
 
 USAGE_FIELDS = {field.name for field in fields(Usage)}
 MOST = 2**63 - 1  # that SQLite keeps
@@ -33,6 +37,22 @@ class Bad(NamedTuple):
     table: str
     rowid: int
     why: str
+
+
+def tell_bad(rows: Sequence[Bad]) -> None:
+    """Log which rows are set aside: one line for each; what policies have stored, one for all."""
+    for bad in rows:
+        if bad.table != "remembered":
+            log.error(
+                "a row of the table %s cannot be used and is set aside: %s", bad.table, bad.why
+            )
+    remembered = [bad for bad in rows if bad.table == "remembered"]
+    if remembered:
+        log.warning(
+            "what the policies had stored of %s cannot be used (%s) and is set aside: the "
+            "turns of these jobs are counted from now on",
+            *(count(len(remembered), "job"), remembered[0].why),
+        )
 
 
 class Reader:
