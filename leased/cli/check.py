@@ -17,7 +17,6 @@ from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.words import count
 from leased.cli.checks import (
-    accounting,
     cgroups,
     daemon,
     driver,
@@ -29,9 +28,6 @@ from leased.cli.checks import (
     metrics,
     placer,
     plugin,
-    plugin_dir,
-    requeues,
-    select,
     slurm_conf,
     task_prolog,
     tenant_socket,
@@ -59,13 +55,13 @@ CHECKS = (
 CHECKS_OF_SLURM = (
     slurm_conf.findings,
     plugin.findings,
-    plugin_dir.findings,
-    select.findings,
-    requeues.findings,
+    slurm_conf.plugin_dir,
+    slurm_conf.scheduler,
+    slurm_conf.requeues,
     gres.findings,
     cgroups.findings,
     task_prolog.findings,
-    accounting.findings,
+    slurm_conf.accounting,
     told_rules.of_node,
 )
 # Where slurmctld runs, on a node too.
@@ -74,11 +70,11 @@ OF_SLURMCTLD = (job_submit.findings, placer.findings, told_rules.of_all_nodes)
 CHECKS_OF_CONTROLLER = (
     slurm_conf.findings,
     plugin.of_submit_host,
-    plugin_dir.findings,
-    select.findings,
+    slurm_conf.plugin_dir,
+    slurm_conf.scheduler,
     gres.of_all_nodes,
     cgroups.findings,
-    accounting.findings,
+    slurm_conf.accounting,
     *OF_SLURMCTLD,
 )
 

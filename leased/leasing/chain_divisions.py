@@ -9,15 +9,16 @@ MPS their parts of the multiprocessors, else time slices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from _gpulease import lib
 
 from leased.chains.optimiser import Optimiser, Window
-from leased.chains.shares import Shares
+from leased.chains.shares import Part, Shares
+from leased.chains.shares import parts as parts_of
 from leased.config.options import MPS, NONE
 from leased.leasing.arbiter_loop import ArbiterLoop
-from leased.leasing.chain_parts import ChainParts
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
@@ -29,6 +30,35 @@ FIXED_PART = (
     "which it began (Chain.part() of gpu_lease changes it)"
 )
 NOT_CONTROLLED = "the GPU is not divided, since the time slices of one of its jobs cannot be set"
+
+
+@dataclass
+class ChainParts:
+    """One of the ways of leased/chains/shares.py: the parts of a GPU's multiprocessors that
+    components of a chain use under MPS, where they change them by contexts that they have made
+    (gpu_lease.chain)."""
+
+    registry: Registry
+
+    def said(self, tenant: Tenant, client: Client) -> None:
+        """A process says that it changes its part. A daemon before this one may have told it."""
+        if client.part is None:
+            self._tell(tenant, client, Part())
+
+    def apply(self, uuid: str, division: Mapping[int, int]) -> None:
+        """Keep the processes of a chain to a division."""
+        parts = parts_of(division)
+        for tenant in self.registry.sharing(uuid):
+            for client in list(tenant.clients):
+                part = parts.get(client.pid, Part())
+                if client.part is not None and client.part != part:
+                    self._tell(tenant, client, part)
+
+    @staticmethod
+    def _tell(tenant: Tenant, client: Client, part: Part) -> None:
+        client.part = part
+        uuid = tenant.gang[0]  # under MPS a process has one
+        client.send(daemon_messages.run(uuid, lib.GL_RUN_PART, part.percent, part.begins))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from leased.metrics.families import (
     Row,
     T,
 )
-from leased.metrics.rising import Rising
 from leased.metrics.source import Source
 
 LONGEST_LABEL = 128  # characters
@@ -70,6 +69,32 @@ def handoffs(devices: Iterable[Device]) -> Metric:
 
 # The key of its counters, the values of its labels, and the device or job itself.
 Shown = tuple[Hashable, tuple[str, ...], T]
+
+
+class Rising:
+    """The highest value of each counter, as Prometheus takes a lower one for a new beginning at 0.
+
+    A daemon that was killed goes on up to a second behind what it had said, and bytes that were
+    counted as moved are taken back when they turn out to be clean: such a counter stands still
+    until it has caught up.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[Hashable, dict[Hashable, float]] = {}
+        self._shown: set[Hashable] = set()
+
+    def of(self, whose: Hashable, name: Hashable, value: float) -> float:
+        """The value to show."""
+        self._shown.add(whose)
+        known = self._highest.setdefault(whose, {})
+        known[name] = max(value, known.get(name, value))
+        return known[name]
+
+    def forget_others(self) -> None:
+        """Forget the counters of which none was shown since this was last called."""
+        for gone in self._highest.keys() - self._shown:
+            del self._highest[gone]
+        self._shown = set()
 
 
 class Collector:

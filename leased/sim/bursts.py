@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from leased.sim.history import History, Hold, Run, Work
+from leased.sim.idleness import Pauses
 from leased.sim.jobs import MS
-from leased.sim.pauses import Pauses
 
 ALWAYS, NEVER = 0.9, 0.02  # parts of a look that count as all and as nothing of it
 SHORT = 0.1  # less of a look is not judged by it

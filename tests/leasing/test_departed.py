@@ -7,8 +7,8 @@ from collections.abc import Collection
 import pytest
 
 from leased.gpus.devices import Gpu, visible
-from leased.leasing.departed import LOOKS, Departed
 from leased.leasing.leases import Leases
+from leased.leasing.memory_reports import LOOKS, Departed
 from leased.leasing.tenant import Tenant
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leased.sim.idleness import Pauses
 from leased.sim.jobs import GIB, MS, Gpu, Job, S, Setting, Trace
-from leased.sim.pauses import Pauses
 from leased.sim.run import Result, run
 
 ON = Setting(lock="on")
