@@ -19,7 +19,6 @@ class Grant:
     tenant: int
     epoch: int
     shared: bool
-    quantum_ns: int
     prefetch: Mapping[str, int]
     idle_ns: Optional[int] = None
 
@@ -30,7 +29,6 @@ class Restore:
 
     tenant: int
     epoch: int
-    quantum_ns: int
     prefetch: Mapping[str, int]
 
 
@@ -178,6 +176,5 @@ class Effects:
         grant = self.actions[place]
         assert isinstance(grant, Grant)
         self.actions[place] = Grant(
-            *(grant.tenant, grant.epoch, grant.shared, grant.quantum_ns, grant.prefetch),
-            idle_ns=contend.idle_ns,
+            *(grant.tenant, grant.epoch, grant.shared, grant.prefetch), idle_ns=contend.idle_ns
         )

@@ -58,8 +58,7 @@ class Leasing:
         elif handed:
             self.stages.count_handoffs(lease)
         self.epoch += 1
-        quantum = rules.quantum(tenant)
-        grant = Grant(tenant.id, lease.epoch, shared, quantum, prefetch)
+        grant = Grant(tenant.id, lease.epoch, shared, prefetch)
         if untold:
             lease.untold, rules.untold[tenant.id] = grant, tenant
         else:
@@ -185,7 +184,7 @@ class Leasing:
         rules, lease = self.rules, self.hold(tenant, self.epoch)
         self.epoch += 1
         nothing = dict.fromkeys(tenant.gang, 0)
-        lease.untold = Grant(tenant.id, lease.epoch, False, rules.quantum(tenant), nothing)
+        lease.untold = Grant(tenant.id, lease.epoch, False, nothing)
         rules.untold[tenant.id] = tenant
 
     def end(self, tenant: Tenant) -> None:

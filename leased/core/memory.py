@@ -258,8 +258,7 @@ class Memory:
             self.effects.moved |= device.bit
             self.effects.stir(device.uuid)
             tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
-        quantum = self.rules.quantum(tenant)
-        self.effects.do(Restore(tenant.id, tenant.lease.epoch, quantum, prefetch))
+        self.effects.do(Restore(tenant.id, tenant.lease.epoch, prefetch))
 
     def move(self) -> None:
         """At the end of an event, tell tenants what to restore and what to evict."""

@@ -75,7 +75,7 @@ class Grants:
         self.registry.steps.granted(tenant.job_id)
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
-        wanting, swaps = tenant.wanting(), tenant.swaps
+        wanting, swaps = tenant.wanting(), tenant.given.swaps
         message = self._message(tenant, grant.epoch, grant.prefetch)
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, swaps

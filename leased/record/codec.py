@@ -50,7 +50,11 @@ def event_of(value: Any) -> Event:
 
 
 def action_of(value: Any) -> Action:
-    """Damaged: it is no action."""
+    """What another release has written of it, and this one does not know, is left out: nothing
+    follows from an action. Damaged: it is none."""
+    cls = ACTIONS.get(str(value.get(TYPE))) if isinstance(value, dict) else None
+    if cls is not None:
+        value = {name: each for name, each in value.items() if name in (TYPE, *FIELDS[cls])}
     found: Action = _read(value, ACTIONS)
     return found
 

@@ -71,7 +71,7 @@ def test_alone_means_no_deadline_and_no_message() -> None:
     a = arbiter()
     opened(a, 1)
     actions = a.handle(Requested(1), 0)
-    assert actions == [Grant(1, 1, False, 10 * S, {"d0": 0})]
+    assert actions == [Grant(1, 1, False, {"d0": 0})]
     assert a.next_deadline() is None
     assert a.handle(Tick(), 1000 * S) == []
 
@@ -84,7 +84,7 @@ def test_quantum_ends_only_when_somebody_waits() -> None:
     assert a.handle(Requested(2), 3 * S) == [Contend(1, 1, IDLE_FLOOR_NS)]
     assert a.next_deadline() == 10 * S
     assert a.handle(Tick(), 10 * S) == [Revoke(1, 1, DRAIN_NS)]
-    assert of(Grant, a.handle(Released(1, 1), 10 * S)) == [Grant(2, 2, False, 10 * S, {"d0": 0})]
+    assert of(Grant, a.handle(Released(1, 1), 10 * S)) == [Grant(2, 2, False, {"d0": 0})]
 
 
 def test_a_quantum_that_the_site_sets_counts_for_leases_that_run() -> None:
@@ -114,8 +114,8 @@ def test_auto_shares_while_it_fits_and_separates_when_not() -> None:
     opened(a, 2, "auto")
     a.handle(MemoryChanged(1, "d0", 60 * GB), 0)
     a.handle(MemoryChanged(2, "d0", 30 * GB), 0)
-    assert of(Grant, a.handle(Requested(1), 0)) == [Grant(1, 1, True, 10 * S, {"d0": 0})]
-    assert of(Grant, a.handle(Requested(2), 0)) == [Grant(2, 2, True, 10 * S, {"d0": 0})]
+    assert of(Grant, a.handle(Requested(1), 0)) == [Grant(1, 1, True, {"d0": 0})]
+    assert of(Grant, a.handle(Requested(2), 0)) == [Grant(2, 2, True, {"d0": 0})]
     # The one that came last goes, as soon as it does not fit.
     assert a.handle(MemoryChanged(2, "d0", 50 * GB), S) == [Revoke(2, 2, DRAIN_NS)]
     a.handle(Released(2, 2), S)
@@ -177,7 +177,7 @@ def test_a_holder_that_stays_restores_what_another_displaced() -> None:
     a.handle(MemoryChanged(1, "d0", 80 * GB), 0)
     assert of(Revoke, a.handle(MemoryChanged(2, "d0", 70 * GB), S)) == [Revoke(2, 2, DRAIN_NS)]
     # Until it had drained, the second pushed 50 GB of the first one out.
-    assert a.handle(Released(2, 2), 2 * S) == [Restore(1, 1, 10 * S, {"d0": 50 * GB})]
+    assert a.handle(Released(2, 2), 2 * S) == [Restore(1, 1, {"d0": 50 * GB})]
 
 
 def test_lock_off_never_waits_and_the_site_can_forbid_it() -> None:
@@ -253,7 +253,7 @@ def test_a_hung_holder_is_passed_over_and_owes_what_it_took() -> None:
         a.handle(Tick(), when)
     due = a.next_deadline()
     assert due == 10 * S + 2 * DRAIN_NS
-    assert a.handle(Tick(), due) == [Forfeit(1, 1), Grant(2, 2, False, 10 * S, {"d0": 0})]
+    assert a.handle(Tick(), due) == [Forfeit(1, 1), Grant(2, 2, False, {"d0": 0})]
     # Another process of it asks, which may be what the hung one waits for.
     assert of(Contend, a.handle(Requested(1), due))
     assert queue(a) == [1]
@@ -273,7 +273,7 @@ def test_one_process_may_owe_a_lease_while_another_has_the_next() -> None:
     for _ in range(3):
         a.handle(Tick(), a.next_deadline() or 0)
     a.handle(Requested(1), a.now)
-    assert of_grants(a.handle(Released(2, 2), a.now + S)) == [Grant(1, 3, False, 10 * S, {"d0": 0})]
+    assert of_grants(a.handle(Released(2, 2), a.now + S)) == [Grant(1, 3, False, {"d0": 0})]
     # The new lease runs out as well, and both are given back in any order.
     a.handle(Requested(2), a.now)
     for _ in range(3):
@@ -301,7 +301,7 @@ def test_a_drained_device_empties_and_goes_on_when_resumed() -> None:
     assert a.handle(Requested(2), 11 * S) == []
     opened(a, 3, "on", ("d1",))
     # The gang cannot start before the site lets it: nobody else waits for that.
-    assert of_grants(a.handle(Requested(3), 12 * S)) == [Grant(3, 2, False, 10 * S, {"d1": 0})]
+    assert of_grants(a.handle(Requested(3), 12 * S)) == [Grant(3, 2, False, {"d1": 0})]
     a.handle(Released(3, 2), 13 * S)
     assert [g.tenant for g in of_grants(a.handle(DrainSet("d0", False), 14 * S))] == [2]
 
@@ -342,7 +342,7 @@ def test_a_wide_gang_is_not_starved_and_nothing_idles_meanwhile() -> None:
     a.handle(Requested(1), 0)
     a.handle(Requested(2), 0)
     # d1 is free until the gang can start: tenant 3 has it so long, though it came later.
-    assert a.handle(Requested(3), S) == [Grant(3, 2, False, 10 * S, {"d1": 0}, IDLE_FLOOR_NS)]
+    assert a.handle(Requested(3), S) == [Grant(3, 2, False, {"d1": 0}, IDLE_FLOOR_NS)]
     assert a.handle(Tick(), 10 * S) == [Revoke(1, 1, DRAIN_NS), Revoke(3, 2, DRAIN_NS)]
     assert of_grants(a.handle(Released(1, 1), 10 * S)) == []
     # d0 is free again, and tenant 1 wants it: but the gang is due.
