@@ -64,6 +64,6 @@ def test_what_another_process_does_is_not_taken_for_a_client_s(
         seen = Seen({os.getpid(): 50 * GB}, busy=100, work={os.getpid(): 100})
         made = monitor(node, monkeypatch, seen)
         asyncio.run(made.beat())
-    fixed = node.leases.view.device(UUIDS[0]).memory_of(LIAR).fixed
+    fixed = node.leases.view.device(UUIDS[0]).residency.of(LIAR).fixed
     assert fixed == (0 if ended else 50 * GB)
     assert [(u, pid) for u, pid in made.watch.strays.seen] == [(UUIDS[0], os.getpid())] * ended
