@@ -85,6 +85,8 @@ class Contention:
         elif other and (lease.until == FOREVER or self._at_once(holder, waiter)):
             lease.waiter = waiter.id  # else it fills a gap, and has all of it
             self._plan_end(holder, lease)
+        elif holder.offline and not holder.ordered and classes.at_once(holder, waiter):
+            self._plan_end(holder, lease)  # the waiter has become overdue since it was told of it
 
     @staticmethod
     def _at_once(holder: Tenant, waiter: Tenant) -> bool:

@@ -18,7 +18,7 @@ from leased.core.memory import Memory
 from leased.core.state import FOREVER, Device, Tenant
 from leased.core.turns import Front, Turns
 from tests.core.adversary import counterexample, run
-from tests.core.class_mixes import classed_scenario
+from tests.core.class_mixes import classed_scenario, half_classed
 from tests.core.draws import random_scenario
 from tests.core.lying import lying_scenario
 from tests.core.mixes import any_scenario
@@ -71,6 +71,11 @@ def test_no_rule_is_broken_where_jobs_have_classes(name: str) -> None:
     for seed in LYING:
         found = run(seed, name, classed_scenario)
         assert found.fault is None, counterexample(seed, 100, name, classed_scenario)
+
+
+def test_an_offline_job_makes_way_where_the_first_waiter_has_become_overdue() -> None:
+    """It had been told of that waiter before, and an online one came behind it."""
+    assert run(540821215, "fcfs", half_classed).fault is None
 
 
 def test_a_seed_is_always_the_same_run() -> None:
