@@ -1,7 +1,8 @@
 """How long the files of tests take, for the order in which they begin (parallel.py).
 
 `python -m tests.support.durations JUNIT.xml`, after `make test ARGS=--junit-xml=JUNIT.xml`, writes
-data/seconds.json anew.
+data/seconds.json anew. It prints the seconds of each file, and those of processor time where the
+run was one with `-p tests.support.processor` too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
+
+from tests.support import processor
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "data" / "seconds.json"
@@ -27,18 +30,27 @@ def file_of(class_name: str) -> str:
     return str(path.with_suffix(".py").relative_to(ROOT))
 
 
-def by_file(report: str) -> dict[str, int]:
-    """Whole seconds by file, the longest first, of those that take at least LEAST_S."""
-    took: defaultdict[str, float] = defaultdict(float)
+def by_file(report: str) -> dict[str, tuple[float, float]]:
+    """Seconds and seconds of processor time (0: not known) by file, the longest first."""
+    took: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for case in ET.fromstring(report).iter("testcase"):
-        took[file_of(case.attrib["classname"])] += float(case.attrib["time"])
-    longest = sorted(took.items(), key=lambda item: -item[1])
-    return {file: round(seconds) for file, seconds in longest if seconds >= LEAST_S}
+        sums = took[file_of(case.attrib["classname"])]
+        sums[0] += float(case.attrib["time"])
+        sums[1] += sum(
+            float(one.attrib["value"])
+            for one in case.iter("property")
+            if one.attrib["name"] == processor.PROPERTY
+        )
+    longest = sorted(took.items(), key=lambda item: -item[1][0])
+    return {file: (sums[0], sums[1]) for file, sums in longest}
 
 
 def main() -> None:
     found = by_file(Path(sys.argv[1]).read_text())
-    RECORDED.write_text(json.dumps(found, indent=1) + "\n")
+    whole = {file: round(took) for file, (took, _) in found.items() if took >= LEAST_S}
+    RECORDED.write_text(json.dumps(whole, indent=1) + "\n")
+    for file, (took, used) in found.items():
+        print(f"{took:8.1f} {used:8.1f} {file}")
 
 
 if __name__ == "__main__":

@@ -90,17 +90,19 @@ def test_files_that_are_grouped_or_divided_are_there() -> None:
 
 
 def test_how_long_files_took_is_read_from_a_report() -> None:
-    case = '<testcase classname="{}" name="x" time="{}"/>'
+    case = '<testcase classname="{}" name="x" time="{}">{}</testcase>'
+    used = '<properties><property name="processor_s" value="0.5"/></properties>'
     cases = [
-        ("tests.support.test_leaks", 4.0),
-        ("tests.fuzz.test_stateful.TestAnything", 5.4),
-        ("tests.support.test_leaks", 4.0),
-        ("tests.base.test_version", 1.0),
+        ("tests.base.test_version", 1.0, ""),
+        ("tests.support.test_leaks", 4.0, used),
+        ("tests.fuzz.test_stateful.TestAnything", 5.5, ""),
+        ("tests.support.test_leaks", 4.0, used),
     ]
     report = "<testsuites>" + "".join(case.format(*one) for one in cases) + "</testsuites>"
-    assert durations.by_file(report) == {
-        "tests/support/test_leaks.py": 8,
-        "tests/fuzz/test_stateful.py": 5,
-    }
+    assert list(durations.by_file(report).items()) == [
+        ("tests/support/test_leaks.py", (8.0, 1.0)),
+        ("tests/fuzz/test_stateful.py", (5.5, 0.0)),
+        ("tests/base/test_version.py", (1.0, 0.0)),
+    ]
     with pytest.raises(ValueError, match="is in no file of the tests"):
-        durations.by_file(case.format("tests.gone.test_gone", 1.0).join(["<a>", "</a>"]))
+        durations.by_file(case.format("tests.gone.test_gone", 1.0, "").join(["<a>", "</a>"]))
