@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,9 @@ class Speeds:
         return cls(names, profiles, loss, slowdown, busy, duty, settled)
 
     @classmethod
+    @cache
     def shipped(cls) -> Speeds:
+        """Those of pairs.json. The controller is run for each pair: seconds."""
         return cls.of(json.loads(SHIPPED.read_text()))
 
     def number(self, name: str) -> int:

@@ -23,7 +23,6 @@ from tests.bench.fleet.trace import DAY_S, STEP_S, STEPS, Days, Trace
 
 pytest.importorskip("scipy.optimize")  # before a test: it starts threads that stay
 
-SPEEDS = Speeds.shipped()
 SERVER, TRAINING = "serve_stream", "train_stream"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,2,T4\nn1,1,1,4,G2\n"
 TASKS = (
@@ -133,8 +132,8 @@ def days(draw: st.DrawFn) -> tuple[Day, Days]:
 
 
 def play(name: str, day: Day, of: Days, nodes: tuple[int, ...] = (2, 4)) -> Outcome:
-    trace = Trace(nodes, (), of)
-    return Simulation(day, of, SPEEDS, system(name, trace, SPEEDS), sum(nodes)).run()
+    trace, speeds = Trace(nodes, (), of), Speeds.shipped()
+    return Simulation(day, of, speeds, system(name, trace, speeds), sum(nodes)).run()
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -187,8 +186,8 @@ def test_work_that_does_not_fit_waits_or_is_evicted_and_loses_little() -> None:
     day, of = one(8 * GIB, 0.0, [training(work=5000)])
     of.memory[0, 30:60] = 78 * GIB
     blind = BestFit((1,), MEMORY)
-    simulation = Simulation(day, of, SPEEDS, blind, 1)
-    blind.online[0] = SPEEDS.profiles[SERVER]  # as if nobody had known of its most memory
+    simulation = Simulation(day, of, Speeds.shipped(), blind, 1)
+    blind.online[0] = Speeds.shipped().profiles[SERVER]  # as if nobody had known of its most memory
     found = simulation.run()
     assert found.evicted > 0
     assert found.lost < 600 * found.evicted
@@ -197,10 +196,9 @@ def test_work_that_does_not_fit_waits_or_is_evicted_and_loses_little() -> None:
 
 
 def test_the_predictor_gives_the_busy_gpu_to_whom_it_hurts_less() -> None:
-    model = read(SHIPPED.read_text())
-    matched = Matched((1, 1), MEMORY, model, dict(SPEEDS.profiles))
-    whole = SPEEDS.profiles[SERVER]
-    matched.online = {0: whole, 1: SPEEDS.profiles["serve_decode"]}
+    model, profiles = read(SHIPPED.read_text()), Speeds.shipped().profiles
+    matched = Matched((1, 1), MEMORY, model, dict(profiles))
+    matched.online = {0: profiles[SERVER], 1: profiles["serve_decode"]}
     tasks = (training(), Offline(1.0, 0.0, 60.0, 0, "train_small"))
     found = dict(matched.start([0, 1], tasks))
     rows = [matched._row(task.program, task.memory) for task in tasks]  # noqa: SLF001
