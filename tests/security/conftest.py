@@ -16,6 +16,8 @@ from tests.support.work_dir import work_dir
 
 NOBODY = "nobody"
 CONF = ["LaunchParameters=use_interactive_step", "PrologFlags=Alloc,Contain"]
+# A daemon that was stopped when a job ended hears of that when it asks Slurm next.
+OFTEN = ["leased.monitors.ended_jobs.EVERY_S=1"]
 # Stands in front of the program that asks slurmctld, so that a test can hold it there.
 GATE = """#!/bin/sh
 if [ -e {here}/hold ]; then
@@ -45,7 +47,7 @@ def cluster(plugin_dir: Path) -> Iterator[Site]:
     """Two nodes of two GPUs each. They are one machine, so the GPUs are the same two."""
     open_checkout_required()
     plugin = plugin_dir / "gpu_share.so"
-    with sharing_site(gpus=2, nodes=2, slurm_conf=CONF, plugin=plugin) as made:
+    with sharing_site(gpus=2, nodes=2, slurm_conf=CONF, plugin=plugin, hurried=OFTEN) as made:
         yield made
 
 
