@@ -56,11 +56,12 @@ pathlib.Path(sys.argv[1] + ".saved").write_text(str(step))
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     often = ["leased.monitors.ended_jobs.EVERY_S=0.5"]
     conf = f'[device]\npolicy = "{request.param}"\n'
-    # A job that is cancelled or preempted has as long as a busy machine needs.
+    # A job that is cancelled or preempted has as long as a busy machine needs: a batch script is
+    # told by the SIGTERM at the end of its grace, and KillWait follows.
     slurm = [
         *("SelectTypeParameters=CR_CPU_Memory", "KillWait=120"),
         *("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL"),
-        "PartitionName=low Nodes=ALL State=UP PriorityTier=0 PreemptMode=CANCEL GraceTime=120",
+        "PartitionName=low Nodes=ALL State=UP PriorityTier=0 PreemptMode=CANCEL GraceTime=1",
     ]
     with sharing_site(leased_conf=conf, hurried=often, slurm_conf=slurm) as found:
         yield found
@@ -104,8 +105,8 @@ def cancels(site: Site, waiter: Job) -> None:
 
 
 def is_preempted(site: Site, _: Job) -> None:
-    """Slurm sends SIGTERM, and cancels the job when its GraceTime is over: another one needs its
-    memory."""
+    """Another one needs its memory. slurmctld looks each half minute whose GraceTime is over, sends
+    SIGTERM then, and SIGKILL when KillWait is over."""
     site.slurm.sbatch("--mem=2900M", "-o", "/dev/null", "--wrap=true")
 
 
