@@ -125,8 +125,11 @@ def test_no_name_stands_twice_or_for_nothing() -> None:
     assert set(harmless()) <= functions(newest())
 
 
-@pytest.mark.parametrize("package", HEADERS.values(), ids=HEADERS.keys())
-def test_the_interposer_compiles_with(package: str) -> None:
+@pytest.mark.parametrize("name", [name for name, package in HEADERS.items() if package != BUILT])
+def test_the_interposer_compiles_with(name: str) -> None:
+    package = HEADERS[name]
+    if header(package).samefile(header(BUILT)):
+        pytest.skip("the build compiles it with that one")
     sources = [str(path) for path in sorted(SHIM.rglob("*.c"))]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", "-Wall", "-Wextra"]
     flags += ["-I", str(SHIM), "-I", str(MADE)]
