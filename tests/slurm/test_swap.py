@@ -35,7 +35,7 @@ DEFAULT_MIB = 150
 SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
 CONFIG = '[limits]\nquantum_min = "50ms"\n'
 JOB_S = 120.0
-STEPS = 16  # of a job; with 200 MiB each takes a tenth of a second
+STEPS = 8  # of a job; with 200 MiB each takes a tenth of a second
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
     "gpu-share: memory:swap may need 0.2 GiB of host memory besides what its programs need "
@@ -208,7 +208,7 @@ for n in (0, 1):
     sides.append((context, functions, ok(d.cuMemAlloc(SIZE))))
 mine, others = pathlib.Path(sys.argv[4]), pathlib.Path(sys.argv[5])
 turn = 0
-while turn < 16 or not others.exists():
+while turn < 8 or not others.exists():
     for n, (context, kernel, p) in enumerate(sides):
         ok(d.cuCtxSetCurrent(context))
         if turn:
@@ -216,7 +216,7 @@ while turn < 16 or not others.exists():
         fill(p, SIZE, SEED + 2 * turn + n)
         ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
     turn += 1
-    if turn == 16:
+    if turn == 8:
         mine.touch()
 for n, (context, _, p) in enumerate(sides):
     ok(d.cuCtxSetCurrent(context))
@@ -399,44 +399,53 @@ def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:
     site.all_is_free()
 
 
-# Needs hardly any host memory of its own, at its end neither.
+# Needs hardly any host memory of its own, at its end neither, which is when a file is there.
 FRUGAL = (
     PROGRAM
     + """
 import json, pathlib
 SIZE = 200 * MIB
 p = ok(d.cuMemAlloc(SIZE))
-for turn in range(40):
+turn = 0
+while not os.path.exists(sys.argv[1] + ".end"):
     if turn: check(p, SIZE, turn - 1)
     fill(p, SIZE, turn); ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
+    turn += 1
+check(p, SIZE, turn - 1)
 pathlib.Path(sys.argv[1]).write_text(json.dumps({"checksum_ok": True}))
 """
 )
 
 
-def test_a_job_without_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
-    """It keeps its memory on the device; who needs the room waits for its end."""
-    program, result = site.work / "frugal.py", site.work / "frugal.0"
+def frugal(site: Site, name: str, *arguments: str) -> Job:
+    """A job that runs FRUGAL until it is told to end."""
+    program, result = site.work / f"{name}.py", site.work / f"{name}.0"
     program.write_text(FRUGAL)
     words = f"cd {ROOT} && exec {sys.executable} {program} {result}"
+    return Job(*site.sbatch(name, words, *arguments), [result])
+
+
+def tell_to_end(job: Job) -> None:
+    Path(f"{job.results[0]}.end").touch()
+
+
+def test_a_job_without_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
+    """It keeps its memory on the device; who needs the room waits for its end."""
+    no_room = "there is no host memory for a copy (a larger --mem gives more)"
     with memory_cgroup(60) as group:
-        frugal = Job(*site.sbatch("frugal", words, ENOUGH, SWAP), [result])
-        (pid,) = site.settled(frugal, 200)
+        tight = frugal(site, "frugal", ENOUGH, SWAP)
+        (pid,) = site.settled(tight, 200)
         (group / "cgroup.procs").write_text(str(pid))
-        roomy = site.compute("roomy", 200, steps=10)
-        site.used(frugal)
+        roomy = site.compute("roomy", 200, steps=2)
+        wait_until("it to have no room", lambda: no_room in tight.log.read_text())
+        tell_to_end(tight)
+        site.used(tight)
         site.used(roomy)
-    assert (
-        "there is no host memory for a copy (a larger --mem gives more)" in frugal.log.read_text()
-    )
     site.all_is_free()
 
 
 def test_a_job_swaps_more_than_its_mem_and_lives(site: Site) -> None:
     """Where the node has host memory for it nobody says a word about memory."""
-    program, result = site.work / "small.py", site.work / "small.0"
-    program.write_text(FRUGAL)
-    words = f"cd {ROOT} && exec {sys.executable} {program} {result}"
 
     def said() -> dict[str, Any]:
         return ask(site.leased.admin_socket, {"op": "status"})
@@ -446,11 +455,12 @@ def test_a_job_swaps_more_than_its_mem_and_lives(site: Site) -> None:
 
     with Keeper(site.leased.run_dir), memory_cgroup(60) as group:
         wait_until("the daemon to find the keeper", lambda: said()["copies"]["kept"])
-        small = Job(*site.sbatch("small", words, "--mem=100M", "--gpu-share=tq:200ms"), [result])
+        small = frugal(site, "small", "--mem=100M", "--gpu-share=tq:200ms")
         (pid,) = site.settled(small, 200)
         (group / "cgroup.procs").write_text(str(pid))
-        other = site.compute("other", 200, steps=10)
+        other = site.compute("other", 200, steps=2)
         wait_until("more than its --mem to leave", lambda: copies(small.job_id) > 100 * MIB)
+        tell_to_end(small)
         site.used(other)
         site.used(small)
         assert "no host memory" not in small.log.read_text()
@@ -462,7 +472,7 @@ def test_many_processes_start_beside_memory_that_is_swapped(site: Site) -> None:
     """Their contexts need memory that another job has taken up to the brim."""
     full = site.compute("full", 240, until="many")
     site.settled(full, 240)
-    many = site.compute("many", 8, steps=10, tasks=6, piece_mib=2)
+    many = site.compute("many", 8, steps=2, tasks=6, piece_mib=2)
     for job in (many, full):
         site.used(job)
     site.all_is_free()
