@@ -89,8 +89,15 @@ def begin(tenant: Start, deed: str, mib: int) -> tuple[Process, int]:
     return job, pid
 
 
-@pytest.mark.parametrize("mib", [FITS, NOT])
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize(
+    ("deed", "mib"),
+    [
+        *((deed, FITS) for deed in DEEDS if deed != "all memory that it gets"),
+        # Where one's memory leaves for the other's.
+        *((deed, NOT) for deed in ("an endless kernel", "killed in mid-kernel")),
+        ("all memory that it gets", NOT),
+    ],
+)
 def test_whatever_an_offline_job_does_the_online_one_works_on(
     tenant: Start, leased: Leased, deed: str, mib: int
 ) -> None:
