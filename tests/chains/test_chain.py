@@ -151,7 +151,7 @@ def test_the_pool_is_sound_wherever_components_are_killed(component: Components)
         for other in churning:
             assert other("churn", 0) == "churns"
         for other in churning:
-            assert one("churn", 1000) == "churned"
+            assert one("churn", 250) == "churned"
             other.kill()
     while " active=1 " not in one("used"):
         pass

@@ -15,7 +15,7 @@ from tests.core.ordering import OrderedJudge, ordered_scenario
 from tests.core.world import World
 from tests.support.long import long
 
-SEEDS = range(40)
+SEEDS = range(20)
 FEW = range(6)
 MOST = 60  # seeds in which a fault that was put in must be found
 

@@ -230,7 +230,7 @@ def test_a_turn_that_comes_by_itself_is_not_short() -> None:
 
 @pytest.mark.parametrize("name", policy.names())
 def test_no_rule_is_broken_where_signals_come(name: str) -> None:
-    for seed in range(8):
+    for seed in range(4):
         found = run(seed, name, signalling_scenario)
         assert found.fault is None, counterexample(seed, 100, name, signalling_scenario)
 
