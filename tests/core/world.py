@@ -21,7 +21,6 @@ S = 1_000_000_000
 SEES_NS = S // 2  # after which the daemon notices that a job is frozen
 AGAIN_NS = S  # after which a job whose process died has another one
 EPOCH_MARGIN = 1000
-MOST_AT_ONCE = 200  # handoffs without any time passing
 SAME_TIME = 10_000
 
 
