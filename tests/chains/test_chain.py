@@ -142,16 +142,17 @@ def test_thousands_of_handles_leave_nothing_behind(component: Components) -> Non
 
 
 def test_the_pool_is_sound_wherever_components_are_killed(component: Components) -> None:
-    """In the middle of a change of the table, and with its lock."""
-    one = component()
+    """In the middle of a change of the table, and with its lock. For what they had put and not yet
+    taken the others wait, five seconds."""
+    one = component(0, 5)
     one("alloc", 4 * MIB)
     one("fill", 0, 5)
     for _ in range(4):
-        churning = [component() for _ in range(2)]
+        churning = [component(0, 5) for _ in range(2)]
         for other in churning:
             assert other("churn", 0) == "churns"
         for other in churning:
-            assert one("churn", 250) == "churned"
+            assert one("churn", 1000) == "churned"
             other.kill()
     while " active=1 " not in one("used"):
         pass
