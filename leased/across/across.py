@@ -8,7 +8,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from leased.across.actions import (
@@ -30,6 +30,7 @@ from leased.across.coordinator import Coordinator
 from leased.across.member import Member
 from leased.across.messages import Message, Order, Phase, Report, State
 
+REST, RUNNING, HOLD = State.REST, State.RUNNING, Phase.HOLD  # enumerations are slow to look up
 Kept = Mapping[str, tuple[tuple[str, ...], int]]
 MOST_ABSENT = 256  # jobs without a step here that are known at once, as many as there are tenants
 
@@ -46,11 +47,16 @@ class Across:
         self.coordinators: dict[str, Coordinator] = {}
         self.latest = 0  # the highest stamp that has been heard of
         self.inbox: list[Message] = []  # for this node, of this node
+        self.busy: list[Member] = []  # those that may have GPUs
+        self.gather: list[Member] = []  # those that are to hold, the oldest first
+        self.dues: dict[str, int] = {}  # by job, when a Tick is due for it
+        self.touched: set[str] = set()  # jobs whose due may be another one
         self.kept = dict(kept or {})
 
     def start(self, now: int) -> list[Action]:
         """To be called once, first: what the daemon before this one had promised is kept."""
         done: list[Action] = []
+        self.touched.update(self.kept)
         for job, (nodes, gpus) in self.kept.items():
             self.members[job] = Member(job, nodes, gpus, self.bounds)
             self._coordinate(job, nodes)
@@ -64,19 +70,23 @@ class Across:
         """Take one event; returns what to do, in order. now: ns of a clock of this node that never
         steps back."""
         done = APPLY[type(event)](self, event, now)
-        return done + self._settle(now)
+        heard = isinstance(event, Received) and isinstance(event.message, Report)
+        return done + self._settle(now, moved=not heard)
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        dues = [self._due(member) for member in self.members.values()]
-        dues += [coordinator.due() for coordinator in self.coordinators.values()]
-        return min((due for due in dues if due is not None), default=None)
+        return min(self.dues.values(), default=None)
 
-    def _due(self, member: Member) -> int | None:
-        due = member.due()
-        if not self._must_repeat(member):
-            return due
-        return member.resend_at if due is None else min(due, member.resend_at)
+    def _note_dues(self) -> None:
+        for job in self.touched:
+            member, coordinator = self.members.get(job), self.coordinators.get(job)
+            dues = [part.due() for part in (member, coordinator) if part]
+            if member and self._must_repeat(member):
+                dues.append(member.resend_at)
+            self.dues.pop(job, None)
+            if known := [due for due in dues if due is not None]:
+                self.dues[job] = min(known)
+        self.touched.clear()
 
     def missing(self, job: str) -> list[str]:
         """The nodes whose daemons the job waits for; known on its first node alone."""
@@ -89,6 +99,7 @@ class Across:
         """A step of the job begins here. The job may have been known before: by what was promised
         to it, or as one that other nodes ask for."""
         job, nodes = event.job, event.nodes
+        self.touched.add(job)
         if job not in self.members:
             self.members[job] = Member(job, nodes, 0, self.bounds)
             self.members[job].begin(now)
@@ -101,6 +112,7 @@ class Across:
 
     def leave(self, event: Left, _: int) -> list[Action]:
         """Nothing of the job is here any more. Its coordinator asks once more what there is."""
+        self.touched.add(event.job)
         member = self.members.pop(event.job, None)
         self.coordinators.pop(event.job, None)
         if member is None:
@@ -111,6 +123,7 @@ class Across:
 
     def local(self, event: Wants | Ready | Held | Stopped | EndWanted, _: int) -> list[Action]:
         """Something has happened to the job on this node."""
+        self.touched.add(event.job)
         member = self.members.get(event.job)
         if member is None:
             return []
@@ -130,6 +143,7 @@ class Across:
     def receive(self, event: Received, now: int) -> list[Action]:
         """Another daemon has said something. What is not of a daemon of the job is ignored."""
         message = event.message
+        self.touched.add(message.job)
         if isinstance(message, Order):
             return self._obey(event.node, message, now)
         return self._hear(event.node, message, now)
@@ -171,104 +185,128 @@ class Across:
 
     def is_older(self, one: Member, other: Member) -> bool:
         """Which of two jobs goes first. Who has not been told its place yet comes last."""
-        return (one.stamp or 1 << 62, one.job) < (other.stamp or 1 << 62, other.job)
+        return _place(one) < _place(other)
 
-    def in_the_way(self, member: Member) -> Iterable[Member]:
+    def in_the_way(self, member: Member) -> list[Member]:
         """The other jobs that have GPUs of it here, or are about to."""
-        return (
-            other
-            for other in self.members.values()
-            if other.state != State.REST and other.gpus & member.gpus and other is not member
-        )
+        gpus = member.gpus
+        return [m for m in self.busy if m.gpus & gpus and m.state != REST and m is not member]
 
     def yields(self, member: Member) -> bool:
         """An older job is to hold its GPUs, and could but for jobs that make way."""
-        return any(
-            self.is_older(other, member) and self.ready(other)
-            for other in self.members.values()
-            if other.phase == Phase.HOLD and other.gpus & member.gpus and other is not member
-        )
+        gpus = member.gpus
+        others = [m for m in self.gather if m.gpus & gpus and m is not member]
+        return any(self.is_older(other, member) and self.ready(other) for other in others)
 
     def ready(self, member: Member) -> bool:
         """Its turn has come here, and nobody is in its way but jobs that make way for it."""
-        if member.state != State.REST or not member.turn:
+        if not member.turn or member.state != REST:
             return False
         return all(self.is_older(member, other) for other in self.in_the_way(member))
 
     # -- what follows from an event ----------------------------------------------------
 
-    def _settle(self, now: int) -> list[Action]:
-        """Pass what is due, let jobs hold whose turn it is, and say what has changed."""
+    def _settle(self, now: int, moved: bool = True) -> list[Action]:
+        """Pass what is due, let jobs hold whose turn it is, and say what has changed. moved: a
+        member may have changed; a coordinator may always have."""
         done: list[Action] = []
-        for member in self.members.values():
-            done += member.pass_time(now)
-        for coordinator in self.coordinators.values():
-            due = coordinator.due()
-            if due is not None and due <= now:
-                coordinator.pass_time(now)
+        due = [job for job, at in self.dues.items() if at <= now]
+        self.touched.update(due)
+        moved = moved or bool(due)
+        for job in sorted(self.touched):
+            if job in self.members:
+                done += self.members[job].pass_time(now)
+            if job in self.coordinators:
+                self.coordinators[job].pass_time(now)
         changed = True
         while changed:
-            changed = False
-            gather = [m for m in self.members.values() if m.phase == Phase.HOLD]
-            for member in sorted(gather, key=lambda m: (m.stamp, m.job)):
-                done += self._try_hold(member, now)
-            for member in self.members.values():
-                if member.owes() and (member.state == State.RUNNING or not self.yields(member)):
-                    done += member.promise(now)
-            done += self._say(now)
+            if moved:
+                done += self._move(now)
+            for job in sorted(self.touched):
+                done += self._order(job, now)
+            changed = bool(self.inbox)
+            moved = False
             while self.inbox:
-                changed = True
                 message = self.inbox.pop(0)
+                moved = moved or isinstance(message, Order)
                 done += self.receive(Received(self.node, message), now)
+        self._note_dues()
+        return done
+
+    def _move(self, now: int) -> list[Action]:
+        """Members hold, promise, and report what their coordinators do not know yet."""
+        done: list[Action] = []
+        members = self.members.values()
+        self.gather = sorted((m for m in members if m.phase == HOLD), key=_place)
+        self.busy = [m for m in members if m.state != REST]
+        for member in self.gather:
+            done += self._try_hold(member, now)
+        for member in self.busy:
+            if member.owes() and (member.state == RUNNING or not self.yields(member)):
+                done += member.promise(now)
+                self.touched.add(member.job)
+        for member in list(members):
+            done += self._report(member, now)
         return done
 
     def _try_hold(self, member: Member, now: int) -> list[Action]:
         if not self.ready(member) or self.yields(member):
             return []
         done: list[Action] = []
-        for other in list(self.in_the_way(member)):
+        for other in self.in_the_way(member):
             if other.state == State.HOLDING:  # it has promised nothing in this attempt
                 done += other.free()
-        return done if any(self.in_the_way(member)) else [*done, *member.hold(now)]
-
-    def _say(self, now: int) -> list[Action]:
-        """Send what others do not know yet, or have not answered."""
-        done: list[Action] = []
-        for coordinator in self.coordinators.values():
-            again = now >= coordinator.resend_at
-            if coordinator.changed or again:
-                for node in coordinator.nodes:
-                    if coordinator.changed or coordinator.lacks(node):
-                        done += self._send(node, coordinator.order(node))
-                        coordinator.resend_at = now + self.bounds.resend_ns
-                coordinator.changed = False
-        for member in list(self.members.values()):
-            told = self.ready(member), self._is_to_yield(member)
-            again = self._must_repeat(member) and now >= member.resend_at
-            if again or (not member.is_about_to() and (member.changed or told != member.told)):
-                member.told, member.changed = told, False
-                member.resend_at = now + 2 * self.bounds.resend_ns
-                done += self._send(member.nodes[0], member.report(told, self.latest))
-                if member.is_absent() and member.state == State.REST and not member.stamp:
-                    del self.members[member.job]  # there is nothing to remember
+                self.touched.add(other.job)
+        if not self.in_the_way(member):
+            done += member.hold(now)
+            self.busy.append(member)
+            self.touched.add(member.job)
         return done
+
+    def _order(self, job: str, now: int) -> list[Action]:
+        """The job's coordinator sends what its members do not know yet, or have not answered."""
+        coordinator = self.coordinators.get(job)
+        if coordinator is None:
+            return []
+        return [
+            action
+            for node in coordinator.to_tell(now)
+            for action in self._send(node, coordinator.order(node))
+        ]
+
+    def _report(self, member: Member, now: int) -> list[Action]:
+        told = self.ready(member), self._is_to_yield(member)
+        again = now >= member.resend_at and self._must_repeat(member)
+        news = member.changed or told != member.told
+        if not again and (not news or member.is_about_to(told[0])):
+            return []
+        member.told, member.changed = told, False
+        member.resend_at = now + 2 * self.bounds.resend_ns
+        self.touched.add(member.job)
+        if member.is_absent() and member.state == REST and not member.stamp:
+            del self.members[member.job]  # there is nothing to remember
+        return self._send(member.nodes[0], member.report(told, self.latest))
 
     def _is_to_yield(self, member: Member) -> bool:
         """It is to let its coordinator let go: for an older job, or for a step that has begun."""
-        has = member.state in (State.HELD, State.RUNNING)
+        has = member.state in (State.HELD, RUNNING)
         return has and (member.coming != 0 or self.yields(member))
 
     def _must_repeat(self, member: Member) -> bool:
         """It waits for an order that may have been lost."""
-        if member.state == State.REST:
+        if member.state == REST:
             return member.wants and not member.stamp
-        return member.state != State.RUNNING
+        return member.state != RUNNING
 
     def _send(self, node: str, message: Message) -> list[Action]:
         if node == self.node:
             self.inbox.append(message)
             return []
         return [Send(node, message)]
+
+
+def _place(member: Member) -> tuple[int, str]:
+    return member.stamp or 1 << 62, member.job
 
 
 APPLY: dict[type, Callable[[Across, Any, int], list[Action]]] = {

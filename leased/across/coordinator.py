@@ -12,24 +12,27 @@ from leased.across.bounds import Bounds
 from leased.across.messages import Order, Phase, Report, State
 
 HOLDS = (State.HELD, State.RUNNING)
+MOST_PATIENT = 3  # times that resend_ns is doubled while a job only waits for its turn
 
 
 class Coordinator:
     """epoch: of the last attempt; a new one is never one that any daemon of the job has seen.
 
     heard: by node, the report that answers this round. go: the votes of the last complete round.
-    over_at: nobody runs on a vote of a complete round any more. changed: orders are to be sent.
+    asked: how often this round's orders were sent again. over_at: nobody runs on a vote of a
+    complete round any more. changed: orders are to be sent.
     """
 
     __slots__ = (
-        "bounds", "changed", "epoch", "go", "heard", "job", "nodes", "over_at", "patient_at",
-        "phase", "phase_since", "resend_at", "round", "stamp", "started", "wanting",
+        "asked", "bounds", "changed", "epoch", "go", "heard", "job", "nodes", "over_at",
+        "patient_at", "phase", "phase_since", "resend_at", "round", "stamp", "started", "wanting",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], bounds: Bounds, epoch: int):
         self.job, self.nodes, self.bounds, self.epoch = job, nodes, bounds, epoch
         self.phase, self.round, self.stamp = Phase.REST, 1, 0
         self.started = self.over_at = self.phase_since = self.patient_at = self.resend_at = 0
+        self.asked = 0
         self.heard: dict[str, Report] = {}
         self.go: dict[str, int] = {}
         self.wanting: frozenset[str] = frozenset()
@@ -85,7 +88,7 @@ class Coordinator:
 
     def _begin_round(self, now: int) -> None:
         self.round += 1
-        self.started, self.heard = now, {}
+        self.started, self.heard, self.asked = now, {}, 0
         self.changed = True
 
     def all_heard(self) -> bool:
@@ -154,6 +157,18 @@ class Coordinator:
             return not report.vote
         return report.state in (State.HELD, State.STOPPING)
 
+    def to_tell(self, now: int) -> list[str]:
+        """Who hears its order now: all when it is a new one, else who lacks it, again and again."""
+        told = list(self.nodes) if self.changed else []
+        if not self.changed and now >= self.resend_at:
+            told = [node for node in self.nodes if self.lacks(node)]
+            self.asked += bool(told)
+        if told:
+            patience = min(self.asked, MOST_PATIENT) if self.phase == Phase.REST else 0
+            self.resend_at = now + (self.bounds.resend_ns << patience)
+        self.changed = False
+        return told
+
     def is_idle(self) -> bool:
         return self.phase == Phase.REST and not self.stamp
 
@@ -191,5 +206,6 @@ class Coordinator:
                 self._begin_round(now)
 
     def missing(self) -> list[str]:
-        """The nodes that have not answered this round, in the job's order."""
-        return [node for node in self.nodes if node not in self.heard]
+        """The nodes that have not answered this round though they were asked again, in the job's
+        order."""
+        return [node for node in self.nodes if self.asked and node not in self.heard]

@@ -86,15 +86,19 @@ class Member:
         if self.is_outdated(order):
             return []
         is_new = (order.epoch, order.round) != (self.epoch, self.round)
-        self.asked = not is_new
+        self.asked, owes_more = not is_new, self.changed
         if order.epoch != self.epoch:
             self.since, self.vote = now, 0
         if is_new:
-            self.promised = False
+            self.promised, self.told = False, (False, False)
         self.epoch, self.round, self.phase = order.epoch, order.round, order.phase
         self.stamp, self.changed = order.stamp, True
         if order.phase == Phase.REST:
-            return self._rest()
+            done = self._rest()
+            # Who rests says so when it is asked again, and else nothing until its turn has come.
+            unheard = self.asked or owes_more or (self.wants and not self.stamp)
+            self.changed = unheard or self.state != State.REST
+            return done
         if order.phase == Phase.STOP:
             return self._stop()
         if self.state == State.STOPPED and order.phase == Phase.HOLD:
@@ -191,10 +195,13 @@ class Member:
         self.changed = True
         return self.free() if self.phase == Phase.REST else []
 
-    def is_about_to(self) -> bool:
+    def is_about_to(self, ready: bool) -> bool:
         """It will have done what it was told to in a moment, and says so then; and before that if
-        it is told so once more."""
-        return self.state in (State.HOLDING, State.STOPPING) and not self.asked
+        it is told so once more. ready: who is in its way makes way for it."""
+        if self.asked:
+            return False
+        waits = self.state == State.REST and self.phase == Phase.HOLD and ready
+        return waits or self.state in (State.HOLDING, State.STOPPING)
 
     def due(self) -> int | None:
         """When pass_time() has something to do."""

@@ -30,7 +30,7 @@ from leased.across.actions import (
     Wants,
 )
 from leased.across.bounds import Bounds
-from leased.across.messages import Message, State
+from leased.across.messages import Message, Phase, State
 
 MS = 1_000_000
 S = 1000 * MS
@@ -278,7 +278,7 @@ class Fleet:
         for job, member in site.daemon.members.items() if site.daemon else ():
             if member.told[0]:
                 site.ready_at.setdefault(job, self.now)
-            elif member.state == State.REST:
+            elif member.state == State.REST and member.phase == Phase.REST:
                 site.ready_at.pop(job, None)
 
     def _note_grant(self, job: str) -> None:

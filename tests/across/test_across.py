@@ -133,4 +133,18 @@ def test_the_nodes_that_a_job_waits_for_are_known() -> None:
     a.handle(Joined("7", NODES, 1), 1)
     assert a.missing("7") == []
     a.handle(Wants("7", True), 1)
+    assert a.missing("7") == []  # it has had no time to answer
+    a.handle(Tick(), 1 + B.resend_ns)
     assert a.missing("7") == ["b"]
+
+
+def test_who_waits_for_its_turn_is_asked_less_and_less_often() -> None:
+    """As long as nothing changes, and as often as ever once the GPUs are to be held."""
+    a, asked = Across("a", B), []
+    a.handle(Joined("7", NODES, 1), 1)
+    a.handle(Wants("7", True), 1)
+    while (due := a.next_deadline()) is not None and due <= 30 * B.resend_ns:
+        orders = [each for each in a.handle(Tick(), due) if isinstance(each, Send)]
+        assert len(orders) == 1
+        asked.append((due - 1) // B.resend_ns)
+    assert asked == [1, 3, 7, 15, 23]

@@ -176,7 +176,7 @@ class World:
         new.__dict__.update(old.__dict__)
         new.members = {job: copy_of(member) for job, member in old.members.items()}
         new.coordinators = {job: copy_of(found) for job, found in old.coordinators.items()}
-        new.inbox = []
+        new.inbox, new.dues, new.touched = [], dict(old.dues), set()
         self.nodes[node] = new
         return new
 
