@@ -16,6 +16,7 @@ from tests.slurm import accounted
 from tests.slurm.gangs import Gang, halves, submit
 from tests.slurm.processes import wait_until
 from tests.slurm.several_nodes import SeveralNodes, several_nodes
+from tests.support.ports import free_port
 
 LIMITS = '[limits]\nquantum_min = "100ms"\n'
 HANDOFFS = 20  # of each job on each of its nodes
@@ -106,16 +107,31 @@ def test_ranks_run_together_whatever_starts_them(cluster: SeveralNodes, launcher
     assert halves([gang, other]) == []
 
 
+# As sites start them: of neither anything is replaced. Open MPI's mpirun starts its daemons by srun;
+# torchrun's agents meet at a store over TCP (c10d), and each starts the ranks of its node (where
+# their output goes is said, since PyTorch 1.13 does not find its default under Python 3.11).
+ROOT_TOO = "--allow-run-as-root --oversubscribe" if os.geteuid() == 0 else ""
+COMMANDS = {
+    "mpirun": f"{{program}} {ROOT_TOO} -n 2 -N 1 $rank --mpi",
+    "torchrun": (
+        "srun --ntasks-per-node=1 {program} --nnodes=2 --nproc_per_node=1 --rdzv_backend=c10d "
+        "--rdzv_endpoint=127.0.0.1:{port} --rdzv_id=$SLURM_JOB_ID --redirects=1 --tee=2 "
+        "--no_python $rank"
+    ),
+}
+
+
 @pytest.mark.long
-def test_mpi_ranks_check_each_other_s_data_through_handoffs(cluster: SeveralNodes) -> None:
-    """HANDOFFS, of the environment: of each job on each node. Of MPI itself nothing is replaced:
-    mpirun starts its daemons by srun, and ranks find each other as everywhere."""
-    mpirun = shutil.which("mpirun")
-    if mpirun is None:
-        pytest.skip("this machine has no mpirun")
-    flags = "--allow-run-as-root --oversubscribe" if os.geteuid() == 0 else ""
-    script = f"{mpirun} {flags} -n 2 -N 1 $rank --mpi"
-    gangs = [submit(cluster, f"mpi-{n}", script=script) for n in range(2)]
+@pytest.mark.parametrize("launcher", COMMANDS)
+def test_ranks_check_each_other_s_data_through_handoffs(
+    cluster: SeveralNodes, launcher: str
+) -> None:
+    """HANDOFFS, of the environment: of each job on each node."""
+    program = shutil.which(launcher)
+    if program is None:
+        pytest.skip(f"this machine has no {launcher}")
+    scripts = [COMMANDS[launcher].format(program=program, port=free_port()) for _ in range(2)]
+    gangs = [submit(cluster, f"{launcher}-{n}", script=text) for n, text in enumerate(scripts)]
     handoffs = int(os.environ.get("HANDOFFS", HANDOFFS))
     for gang in gangs:
         gang.gets_on()
@@ -123,7 +139,7 @@ def test_mpi_ranks_check_each_other_s_data_through_handoffs(cluster: SeveralNode
         turns = functools.partial(has_had_its_turns, gang, handoffs)
         wait_until(f"{gang.name} to have had its turns", turns, timeout=30 + 3 * handoffs, step=0.3)
     for gang in gangs:
-        gang.ends()
+        gang.ends(quiet=launcher != "torchrun")  # c10d says which addresses it has tried
     assert halves(gangs) == []
 
 
