@@ -74,8 +74,8 @@ class Site:
 
 class Fleet:
     """across, alone: how many jobs are on several nodes, on `widest` at most, and on one. gpus: of
-    each node. grants, half_gangs, deaths, drops, lost, messages: counted. grant_ns, skew_ns:
-    measured."""
+    each node. turn: for how long a job on several nodes runs at least and at most, ns. grants, half_gangs, deaths, drops, lost, messages:
+    counted. grant_ns, skew_ns: measured."""
 
     def __init__(
         self,
@@ -86,9 +86,10 @@ class Fleet:
         *,
         widest: int = 8,
         gpus: int = 8,
+        turn: tuple[int, int] = (S // 10, S),
     ):
         self.r = random.Random(seed)
-        self.widest, self.gpus = min(nodes, widest), gpus
+        self.widest, self.gpus, self.turn = min(nodes, widest), gpus, turn
         self.now, self.order, self.troubled = 0, 0, True
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.arrives: dict[tuple[str, str], int] = {}  # the last message of one node to another
@@ -270,7 +271,7 @@ class Fleet:
             self.grants += 1
             self.last_run[job] = self.now
             self._note_grant(job)
-        self.after(self.r.randrange(S // 10, S), self._over, site, job, self.now)
+        self.after(self.r.randrange(*self.turn), self._over, site, job, self.now)
         self._look(site)
 
     def _note_ready(self, site: Site) -> None:

@@ -6,7 +6,8 @@ believes is seen. Each step makes a new world and leaves the old one as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leased.across.across import Across
@@ -45,6 +46,13 @@ OF_TIME = {
     "phase_since",
 }  # fmt: skip
 
+OTHERS = {"go", "heard", "bounds", "nodes", "gpus"}  # dictionaries, and what never changes
+# Of a member or coordinator: all fields, those that are times, and the others.
+ALL: dict[type, Callable[[Any], Any]]
+ALL = {kind: attrgetter(*kind.__slots__) for kind in (Member, Coordinator)}
+TIMES = {kind: attrgetter(*sorted(OF_TIME & {*kind.__slots__})) for kind in ALL}
+PLAIN = {kind: attrgetter(*sorted({*kind.__slots__} - OF_TIME - OTHERS)) for kind in ALL}
+
 Jobs = Mapping[str, tuple[str, ...]]
 Place = tuple[str, str]  # node, job
 
@@ -77,28 +85,23 @@ class Running(NamedTuple):
 
 def copy_of(old: Any) -> Any:
     """A copy of a member or coordinator."""
-    new = object.__new__(type(old))
-    for name in old.__slots__:
-        value = getattr(old, name)
-        setattr(new, name, dict(value) if isinstance(value, dict) else value)
+    kind = type(old)
+    new = object.__new__(kind)
+    for name, value in zip(kind.__slots__, ALL[kind](old)):
+        setattr(new, name, value)
+    if kind is Coordinator:
+        new.heard, new.go = dict(old.heard), dict(old.go)
     return new
 
 
 def seen(of: Any, now: int, furthest: int) -> tuple[Any, ...]:
     """What of it decides about what comes next: times as seen from now."""
-    found = []
-    for name in of.__slots__:
-        value = getattr(of, name)
-        if name in OF_TIME:
-            value = max(value - now, -furthest) if value else None
-        elif name == "go":
-            value = tuple(sorted((node, vote - now) for node, vote in value.items()))
-        elif name == "heard":
-            value = tuple(sorted(value.items()))
-        elif name in ("bounds", "nodes", "gpus"):
-            continue
-        found.append(value)
-    return tuple(found)
+    kind = type(of)
+    times = [max(at - now, -furthest) if at else None for at in TIMES[kind](of)]
+    if kind is Member:
+        return (*times, *PLAIN[kind](of))
+    go = tuple(sorted((node, vote - now) for node, vote in of.go.items()))
+    return (*times, go, tuple(sorted(of.heard.items())), *PLAIN[kind](of))
 
 
 class World:

@@ -15,26 +15,35 @@ ready to when the last one ran, with taking back what was lent. skew_ms: between
 and the last one being told to stop. states_checked: worlds of small clusters that were gone
 through (tests/across/search.py).
 
-real, rl_pair_speedup: of two nodes with real daemons (tests/bench/across_nodes.py).
+real: of the same number of jobs and nodes with real daemons, each in a network namespace of its
+own (tests/bench/across_eight.py). pair, rl_pair_speedup: of two nodes with real programs on
+emulated GPUs (tests/bench/across_nodes.py).
 
-`ARGS="GRANTS SECONDS"`: how many grants are simulated (a thousand take half a minute of a
-processor), and for how long the real ones run (some eight a second).
+`ARGS="GRANTS REAL SECONDS"`: how many grants are simulated (a thousand take some 5 s of a
+processor), how many are real, and for how long the pair runs. Each part is written when it is
+there.
+
+`ARGS=million` simulates a million grants and nothing else, which takes 1.5 hours of a processor;
+how far it is stands in build/bench/across_million.json all the time.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.across.fleet import Fleet
 from tests.across.search import explore
 from tests.across.world import Budget
-from tests.bench import across_nodes, write
+from tests.bench import across_eight, across_nodes, write_as_it_comes
+from tests.support.nodes import munged
 
 S = 1_000_000_000
 WAITS = 600 * S
-GRANTS = 20_000
+DEFAULTS = (3_000, 2_000, 15.0)
+MILLION, EACH = 1_000_000, 10_000
 PAIR = {"j1": ("a", "b"), "j2": ("b", "a")}
 ONE = {"j1": ("a", "b")}
 CHAIN = {"j1": ("a", "b"), "j2": ("b", "c")}
@@ -60,19 +69,13 @@ def part(values: list[int], of_all: float) -> float:
     return round(sorted(values)[int(of_all * (len(values) - 1))] / 1e6, 3)
 
 
-def measure(place: Path) -> dict[str, Any]:
-    grants = int(sys.argv[1]) if len(sys.argv) > 1 else GRANTS
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 30.0
-    real = across_nodes.measure(place, seconds)
-    fleet = Fleet(seed=1)
+def simulated(fleet: Fleet, grants: int) -> dict[str, Any]:
+    """What has come of so many grants."""
     fleet.run(lambda: fleet.grants >= grants)
-    fleet.calm()
-    deadlocks = fleet.stuck_after(WAITS)
     return {
         "grants": fleet.grants,
         "simulated_s": fleet.now // S,
         "half_gangs": fleet.half_gangs,
-        "deadlocks": deadlocks,
         "grant_ms_p50": part(fleet.grant_ns, 0.5),
         "grant_ms_p99": part(fleet.grant_ns, 0.99),
         "skew_ms_p50": part(fleet.skew_ns, 0.5),
@@ -81,17 +84,53 @@ def measure(place: Path) -> dict[str, Any]:
         "lost": fleet.lost,
         "link_drops": fleet.drops,
         "daemon_deaths": fleet.deaths,
-        "states_checked": sum(
-            explore(jobs, budget, finish_each=20, absent=LATER if budget.steps else ())
-            for jobs, budget in SEARCHES
-        ),
-        "rl_pair_speedup": real.pop("rl_pair_speedup"),
-        "real": real,
     }
 
 
+def deadlocks(fleet: Fleet) -> int:
+    fleet.calm()
+    return fleet.stuck_after(WAITS)
+
+
+def searched() -> int:
+    return sum(
+        explore(jobs, budget, finish_each=20, absent=LATER if budget.steps else ())
+        for jobs, budget in SEARCHES
+    )
+
+
+def measure(place: Path, known: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """known: called with what is known so far."""
+    given = [*map(float, sys.argv[1:]), *DEFAULTS[len(sys.argv) - 1 :]]
+    fleet = Fleet(seed=1)
+    found = simulated(fleet, int(given[0]))
+    found["deadlocks"] = deadlocks(fleet)
+    known(found)
+    found["states_checked"] = searched()
+    known(found)
+    with munged(place / "munge") as munge:
+        pair = across_nodes.measure(place, munge, given[2])
+        found |= {"rl_pair_speedup": pair.pop("rl_pair_speedup"), "pair": pair}
+        known(found)
+        found["real"] = across_eight.measure(place / "eight", munge, int(given[1]))
+    return found
+
+
+def million(_: Path, known: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    fleet = Fleet(seed=2)
+    found: dict[str, Any] = {}
+    for grants in range(EACH, MILLION + 1, EACH):
+        found = simulated(fleet, grants)
+        known(found)
+    return found | {"deadlocks": deadlocks(fleet)}
+
+
 def main() -> None:
-    for name, value in write("across", measure).items():
+    if sys.argv[1:] == ["million"]:
+        found = write_as_it_comes("across_million", million)
+    else:
+        found = write_as_it_comes("across", measure)
+    for name, value in found.items():
         print(f"{name:20} {value}")
 
 

@@ -3,7 +3,8 @@
 `make bench NAME=across_size` writes build/bench/across_size.json; `ARGS="64 1000"`: of so many
 nodes. The protocol is the daemons' own, on nodes of 10 GPUs that are simulated, as in `across`: one
 job of 2 to 64 nodes for each node, which runs for 0.1 to 1 s when it is its turn and wants to again
-as soon. Nothing fails. The first seconds do not count.
+as soon; or, with `long` behind the number, for 20 to 40 s. Nothing fails. The first turns do not
+count.
 
 messages_s, bytes_s: of the cluster; bytes with all headers. node_*: of the node that says and hears
 most. handle_us: processor time of an event of the protocol on this machine; with making, proving,
@@ -12,8 +13,9 @@ daemon needs for this. grant_ms: from when the last member was ready to when the
 the number of nodes; tries: how often a job's nodes began to hold for each time that it ran. links:
 connections of the node that has most.
 
-All rates are those of jobs that change hands each second or so. They fall as quanta grow: with
-quanta of 30 s all of them are about a thirtieth.
+With short turns the rates are those of jobs that change hands each second or so. With long ones
+what is left is what daemons say while nothing changes: that a job may go on, each second, and to
+those that wait, less and less often.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from tests.bench import write
 from tests.bench.across import part
 
 S = 1_000_000_000
-SIZES = (8, 64, 250, 1000)
+SIZES = ("8", "64", "250", "1000", "64long", "250long")
+SHORT, LONG = (S // 10, S), (20 * S, 40 * S)
 WIDEST = 64  # of a job, leased/api/step_fields.py
-WARM_S, COUNTED_S = 3, 5
+WARM_S, COUNTED_S = {SHORT: 3, LONG: 60}, {SHORT: 5, LONG: 60}
 HEADERS = 66  # bytes of Ethernet, IP and TCP with time stamps, for a message that goes alone
 REPORT = Report("1234567", 1 << 60, 4, State.RUNNING, 1 << 60, True, True, latest=1 << 20)
 
@@ -42,10 +45,10 @@ REPORT = Report("1234567", 1 << 60, 4, State.RUNNING, 1 << 60, True, True, lates
 class Counted(Fleet):
     """A fleet in which nothing fails, and which is counted from reset() on."""
 
-    def __init__(self, nodes: int):
+    def __init__(self, nodes: int, turn: tuple[int, int]):
         self.now = 0
         self.reset()
-        super().__init__(1, nodes, across=nodes, alone=nodes, widest=WIDEST, gpus=10)
+        super().__init__(1, nodes, across=nodes, alone=nodes, widest=WIDEST, gpus=10, turn=turn)
 
     def reset(self) -> None:
         self.bytes = self.holds = 0
@@ -90,26 +93,26 @@ def message_us() -> float:
     return (time.process_time() - began) / count * 1e6
 
 
-def of_size(nodes: int, each_us: float) -> dict[str, Any]:
-    fleet = Counted(nodes)
-    fleet.run(lambda: fleet.now >= WARM_S * S)
+def of_size(nodes: int, turn: tuple[int, int], each_us: float) -> dict[str, Any]:
+    fleet, counted_s = Counted(nodes, turn), COUNTED_S[turn]
+    fleet.run(lambda: fleet.now >= WARM_S[turn] * S)
     fleet.reset()
-    fleet.run(lambda: fleet.now >= fleet.begun + COUNTED_S * S)
+    fleet.run(lambda: fleet.now >= fleet.begun + counted_s * S)
     busiest, said = fleet.of_node.most_common(1)[0]
     handle_us = fleet.cpu_s / fleet.handled * 1e6
     widths = sorted(width for width, found in fleet.by_width.items() if len(found) > 20)
     return {
         "jobs": len(fleet.jobs),
-        "grants_s": fleet.grants / COUNTED_S,
+        "grants_s": fleet.grants / counted_s,
         "messages_a_grant": round(fleet.messages / fleet.grants, 1),
-        "messages_s": fleet.messages / COUNTED_S,
-        "bytes_s": fleet.bytes // COUNTED_S,
-        "node_messages_s": said / COUNTED_S,
+        "messages_s": fleet.messages / counted_s,
+        "bytes_s": fleet.bytes // counted_s,
+        "node_messages_s": said / counted_s,
         "members_of_the_node": len(fleet.sites[busiest].gpus),
         "handle_us": round(handle_us, 1),
         "message_us": round(each_us, 1),
         # A message is half made and half read, and about as many local events come with them.
-        "node_cpu": round(said / COUNTED_S * (each_us / 2 + handle_us) / 1e6, 4),
+        "node_cpu": round(said / counted_s * (each_us / 2 + handle_us) / 1e6, 4),
         "links": max(map(len, fleet.links.values())),
         "tries": round(fleet.holds / fleet.grants, 2),
         "grant_ms": {
@@ -121,12 +124,13 @@ def of_size(nodes: int, each_us: float) -> dict[str, Any]:
 
 
 def measure(_: Path) -> dict[str, Any]:
-    sizes = [int(size) for size in sys.argv[1:]] or SIZES
+    sizes = sys.argv[1:] or SIZES
     each_us = message_us()
     found = {}
     for size in sizes:
-        found[str(size)] = of_size(size, each_us)
-        print(size, found[str(size)], flush=True)
+        nodes, turn = int(size.removesuffix("long")), LONG if "long" in size else SHORT
+        found[size] = of_size(nodes, turn, each_us)
+        print(size, found[size], flush=True)
     return found
 
 

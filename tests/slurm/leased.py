@@ -55,7 +55,7 @@ class Leased:
     activated: the sockets are ours, as they are systemd's where its units are used:
     whoever comes while the daemon is down waits in their backlogs.
     preload: the interposer that its jobs get. hurried: pauses to be shorter, see hurried.py.
-    debug: its log says more.
+    debug: its log says more. within: what its command begins with, as nsenter's.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class Leased:
         preload: Path = PRELOAD,
         hurried: Sequence[str] = (),
         debug: bool = False,
+        within: Sequence[str] = (),
     ):
+        self.within = list(within)
         self.hurried = list(hurried)
         self.debug = debug
         self.prefix = prefix
@@ -120,7 +122,7 @@ class Leased:
             command.append("--debug")
         if self.hurried:
             command = ["tests.slurm.hurried", *self.hurried, "--", *command]
-        command = [sys.executable, "-m", *command]
+        command = [*self.within, sys.executable, "-m", *command]
         if not self.sockets and not self.kept:
             return command
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]

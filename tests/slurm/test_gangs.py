@@ -107,9 +107,9 @@ def test_ranks_run_together_whatever_starts_them(cluster: SeveralNodes, launcher
     assert halves([gang, other]) == []
 
 
-# As sites start them: of neither anything is replaced. Open MPI's mpirun starts its daemons by srun;
-# torchrun's agents meet at a store over TCP (c10d), and each starts the ranks of its node (where
-# their output goes is said, since PyTorch 1.13 does not find its default under Python 3.11).
+# As sites start them: of neither anything is replaced. Open MPI's mpirun starts its daemons by
+# srun; torchrun's agents meet at a store over TCP (c10d), and each starts the ranks of its node
+# (where their output goes is said, since PyTorch 1.13 does not find its default under Python 3.11).
 ROOT_TOO = "--allow-run-as-root --oversubscribe" if os.geteuid() == 0 else ""
 COMMANDS = {
     "mpirun": f"{{program}} {ROOT_TOO} -n 2 -N 1 $rank --mpi",

@@ -1,4 +1,5 @@
-"""Several nodes on one machine: each has its emulated GPU, its daemon and its port on loopback."""
+"""Several nodes on one machine: each has its emulated GPU, its daemon and its port, on loopback or
+on a network of their own."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import Daemon
 from tests.support import tenant
+from tests.support.lan import Lan
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,11 +64,15 @@ def overlap_ns(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]])
     return found
 
 
-def peers_conf(ports: Mapping[str, int], here: str, munge: Path) -> str:
+def peers_conf(
+    ports: Mapping[str, int], here: str, munge: Path, hosts: Mapping[str, str] | None = None
+) -> str:
     """Where the daemons listen: a real node has an address of its own, and all have one port."""
-    addresses = ", ".join(f'"{name}=127.0.0.1:{port}"' for name, port in ports.items())
+    at = {name: f"{(hosts or {}).get(name, '127.0.0.1')}:{port}" for name, port in ports.items()}
+    addresses = ", ".join(f'"{name}={place}"' for name, place in at.items())
+    listen = at[here].rpartition(":")[0]
     return (
-        f'[peers]\nport = {ports[here]}\nlisten = "127.0.0.1"\naddresses = [{addresses}]\n'
+        f'[peers]\nport = {ports[here]}\nlisten = "{listen}"\naddresses = [{addresses}]\n'
         f'munge_socket = "{munge}"\n'
     )
 
@@ -89,19 +95,31 @@ class Node:
 
 
 class Nodes:
-    """names: in the order that is the same on all of them. extra: for each configuration."""
+    """names: in the order that is the same on all of them. extra: for each configuration. lan: the
+    network that they are on; None: loopback. gpus: of each."""
 
-    def __init__(self, place: Path, names: Sequence[str], munge: Path, extra: str = ""):
+    def __init__(
+        self,
+        place: Path,
+        names: Sequence[str],
+        munge: Path,
+        extra: str = "",
+        *,
+        lan: Lan | None = None,
+        gpus: int = 1,
+    ):
         self.names = tuple(names)
         self.ports = {name: free_port() for name in names}
         self.started: list[subprocess.Popen[str]] = []
         self.nodes: dict[str, Node] = {}
         self.stack = contextlib.ExitStack()
-        for name in names:
-            peers = peers_conf(self.ports, name, munge)
-            gpu = EmulatedGpu(place / name / "gpu", trace=True)
+        hosts = {name: lan.address(name) for name in names} if lan else None
+        for number, name in enumerate(names):
+            conf = extra + peers_conf(self.ports, name, munge, hosts)
+            gpu = EmulatedGpu(place / name / "gpu", devices=gpus, trace=True, node=number)
             env = os.environ | gpu.env | {"SLURMD_NODENAME": name}
-            daemon = Leased(place / name, place / name / "run", env, extra + peers, preload=CHECKED)
+            run, within = place / name / "run", lan.enter(name) if lan else ()
+            daemon = Leased(place / name, run, env, conf, preload=CHECKED, within=within)
             self.nodes[name] = Node(name, place / name, gpu, daemon)
 
     def __getitem__(self, name: str) -> Node:
