@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leased.across.across import Across
-from leased.across.actions import Action
+from leased.across.actions import Action, EndWanted, Wants
 from leased.across.bounds import Bounds
 from leased.across.coordinator import Coordinator
 from leased.across.member import Member
 from leased.across.messages import State
-from tests.across.search import explore, wander
+from tests.across.search import clocks, explore, wander
 from tests.across.world import Budget, Fault, World
 from tests.support.together import zip_strict
 
@@ -56,6 +56,38 @@ def test_a_step_that_begins_or_ends_on_a_further_node_at_any_time(
 ) -> None:
     """Of the first job there is none on its second node at the beginning."""
     assert explore(jobs, budget, finish_each=20, absent=[("b", "j1")]) > 100
+
+
+def test_how_many_messages_a_handoff_takes_and_how_many_follow_each_other() -> None:
+    """Of two jobs on the same two nodes that always want them: stop, stopped, rest, the vote of the
+    next one, run; then it says that it runs. Where all others wait meanwhile, nothing is said."""
+    jobs = {"j1": ("a", "b"), "j2": ("a", "b")}
+    world = World(jobs, clocks(jobs), Budget(), Bounds())
+    world.begin()
+    handoffs = [handoff(world, jobs) for _ in range(10)]
+    assert [job for job, _, _ in handoffs[2:]] == ["j1", "j2"] * 4
+    assert {(several, all_of) for _, several, all_of in handoffs[2:]} == {(6, 9)}
+
+
+def handoff(world: World, jobs: dict[str, tuple[str, ...]]) -> tuple[str, int, int]:
+    """Ends the turn of the job that runs, and lets time stand still until another one runs. Returns
+    which, how many messages followed each other, and how many there were."""
+    world.ran = frozenset(jobs)
+    ended = {job for _, job in world.runs}
+    for job in ended:
+        world.tell("a", EndWanted(job))
+    several = count = 0
+    while world.flying or world.answers:
+        while world.answers:
+            world.happen(0)
+        for job in ended:
+            world.tell("b", Wants(job, True))
+        arriving = len(world.flying)
+        several, count = several + bool(arriving), count + arriving
+        for _ in range(arriving):
+            world.deliver(0)
+    ((job,),) = {tuple({job for _, job in world.runs})}
+    return job, several, count
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
