@@ -74,8 +74,8 @@ class Site:
 
 class Fleet:
     """across, alone: how many jobs are on several nodes, on `widest` at most, and on one. gpus: of
-    each node. turn: for how long a job on several nodes runs at least and at most, ns. grants, half_gangs, deaths, drops, lost, messages:
-    counted. grant_ns, skew_ns: measured."""
+    each node. turn: for how long a job on several nodes runs at least and at most, in ns. grants,
+    half_gangs, deaths, drops, lost, messages: counted. grant_ns, skew_ns: measured."""
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_how_many_messages_a_handoff_takes_and_how_many_follow_each_other() -> N
     assert {(several, all_of) for _, several, all_of in handoffs[2:]} == {(6, 9)}
 
 
-def handoff(world: World, jobs: dict[str, tuple[str, ...]]) -> tuple[str, int, int]:
+def handoff(world: World, jobs: Iterable[str]) -> tuple[str, int, int]:
     """Ends the turn of the job that runs, and lets time stand still until another one runs. Returns
     which, how many messages followed each other, and how many there were."""
     world.ran = frozenset(jobs)

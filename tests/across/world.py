@@ -6,7 +6,7 @@ believes is seen. Each step makes a new world and leaves the old one as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -48,10 +48,11 @@ OF_TIME = {
 
 OTHERS = {"go", "heard", "bounds", "nodes", "gpus"}  # dictionaries, and what never changes
 # Of a member or coordinator: all fields, those that are times, and the others.
-ALL: dict[type, Callable[[Any], Any]]
-ALL = {kind: attrgetter(*kind.__slots__) for kind in (Member, Coordinator)}
-TIMES = {kind: attrgetter(*sorted(OF_TIME & {*kind.__slots__})) for kind in ALL}
-PLAIN = {kind: attrgetter(*sorted({*kind.__slots__} - OF_TIME - OTHERS)) for kind in ALL}
+FIELDS: dict[type, tuple[str, ...]]
+FIELDS = {Member: Member.__slots__, Coordinator: Coordinator.__slots__}
+ALL = {kind: attrgetter(*fields) for kind, fields in FIELDS.items()}
+TIMES = {kind: attrgetter(*sorted(OF_TIME & {*fields})) for kind, fields in FIELDS.items()}
+PLAIN = {kind: attrgetter(*sorted({*of} - OF_TIME - OTHERS)) for kind, of in FIELDS.items()}
 
 Jobs = Mapping[str, tuple[str, ...]]
 Place = tuple[str, str]  # node, job
@@ -86,8 +87,8 @@ class Running(NamedTuple):
 def copy_of(old: Any) -> Any:
     """A copy of a member or coordinator."""
     kind = type(old)
-    new = object.__new__(kind)
-    for name, value in zip(kind.__slots__, ALL[kind](old)):
+    new: Any = object.__new__(kind)
+    for name, value in zip(old.__slots__, ALL[kind](old)):
         setattr(new, name, value)
     if kind is Coordinator:
         new.heard, new.go = dict(old.heard), dict(old.go)

@@ -14,7 +14,7 @@ from types import TracebackType
 
 NET = "10.77.0"  # inside of these namespaces alone
 DELAY = "0.1ms"  # of each node's link: 0.2 ms between two nodes
-HOLDER = ("--kill-child", "sh", "-c", "echo there; exec sleep infinity")
+HOLDER = ("sh", "-c", "echo there; exec cat")  # until its input ends
 
 
 def _do(*command: str) -> None:
@@ -58,13 +58,11 @@ class Lan:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         for holder in self.holders.values():
-            holder.kill()
             holder.communicate()
 
     def _hold(self, name: str, *namespaces: str) -> None:
-        holder = subprocess.Popen(
-            ["unshare", *namespaces, *HOLDER], stdout=subprocess.PIPE, text=True
-        )
+        command, pipe = ["unshare", *namespaces, *HOLDER], subprocess.PIPE
+        holder = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         self.holders[name] = holder
         assert holder.stdout is not None
         if not holder.stdout.readline():
