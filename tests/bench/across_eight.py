@@ -171,7 +171,8 @@ class Fleet:
             for one in all_had[job, name]
             if not self._was_alone(name, one)
             for other in self.jobs[job]
-            if other != name and all_had[job, other][:1] < [one]  # its step there had begun
+            # A step that begins there later has no part in what ran before.
+            if other != name and one > min(all_had[job, other], default=one)
         )
 
     def _beside(self, spans: list[tuple[int, int, int]], job: int, one: Had) -> int:
