@@ -1,9 +1,11 @@
 """The kernel's own cap on a job's GPU memory: dmem.max of its cgroup, where it has the controller.
 
-Linux has the controller from 6.14 on, and the driver has to register a region for each GPU, whose
-name has the GPU's PCI address (dmem.capacity of the root cgroup lists them). Written by slurmstepd,
-as root, before the step's tasks begin: the cgroup is that of the job, so all of its steps are below
-one cap. Compiled into gpu_share_python.so with register.py, and run without site packages.
+Linux has the controller from 6.14 on, and the driver has to register a region for each GPU, with the
+GPU's PCI address as a part of its name (dmem.capacity of the root cgroup lists them): NVIDIA's
+nvidia/0000:3b:00/vidmem, without the number of the function; drm/0000:3b:00.0/vram of others.
+Written by slurmstepd, as root, before the step's tasks begin: the cgroup is that of the job, so all
+of its steps are below one cap. Compiled into gpu_share_python.so with register.py, and run without
+site packages.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # The cgroup of a job, above those of its steps, as Slurm makes it in version 2.
 JOB = re.compile(r"(.*/(?:job_\d{1,10}|s[0-9A-HJKMNP-TV-Z]{13}))(?=/)")
 CONTROLLER = "dmem"
+PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
+Address = tuple[int, ...]  # domain, bus, device and function
 
 
 def regions(root: Path) -> dict[str, int]:
@@ -32,7 +36,8 @@ def cap(most: Mapping[str, int], root: Path = ROOT, own: Path = OWN) -> str:
     """Keep the job of this slurmstepd to so many bytes of each GPU, by PCI address. Why it is not
     kept to them; "": it is, or there is nothing to keep it with. A smaller cap is left as it is."""
     known = regions(root) if most else {}
-    wanted = {name: most[pci] for name in known for pci in most if pci.lower() in name.lower()}
+    sizes = {address: size for pci, size in most.items() for address in _addresses(pci)}
+    wanted = {name: sizes[at] for name in known for at in _addresses(name) if at in sizes}
     if not wanted:
         return ""
     try:
@@ -48,6 +53,12 @@ def cap(most: Mapping[str, int], root: Path = ROOT, own: Path = OWN) -> str:
     except (OSError, ValueError) as fault:
         return f"the kernel's cap on its GPU memory is not set: {fault}"
     return ""
+
+
+def _addresses(name: str) -> list[Address]:
+    """The PCI addresses among the parts of a region's name."""
+    found = filter(None, map(PCI.fullmatch, name.split("/")))
+    return [tuple(int(number or "0", 16) for number in each.groups()) for each in found]
 
 
 def _own(own: Path) -> str:

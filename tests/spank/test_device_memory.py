@@ -9,7 +9,10 @@ import pytest
 from spank.device_memory import cap
 
 FIRST, SECOND = "0000:3b:00.0", "0000:86:00.0"
-REGION = "nvidia/{}/vram0"
+REGION = "drm/{}/vram0"
+# The same GPU, as drivers name it. The last ones are of others.
+REGIONS = ("nvidia/0000:3b:00/vidmem", "drm/0000:3b:00.0/vram", "nvidia/00000000:3B:00.0/vidmem")
+OTHERS = ("nvidia/0000:3b:01/vidmem", "nvidia/0001:3b:00/vidmem", "drm/0000:3b:00.1/vram")
 GIB = 1 << 30
 PATHS = (
     "/system.slice/slurmstepd.scope/job_7/step_0/slurm",
@@ -51,6 +54,15 @@ def test_a_job_is_kept_to_its_memory_and_the_controller_is_turned_on_above(
     assert tree.cap(first=10) == ""
     assert tree.max() == f"{REGION.format(FIRST)} {10 * GIB}\n"
     assert {(f / "cgroup.subtree_control").read_text() for f in tree.above} == {"+dmem"}
+
+
+@pytest.mark.parametrize("name", REGIONS + OTHERS)
+def test_a_region_is_known_by_its_pci_address(tmp_path: Path, name: str) -> None:
+    tree = Tree(tmp_path)
+    (tmp_path / "dmem.capacity").write_text(f"{name} {80 * GIB}\n")
+    before = tree.max()
+    assert tree.cap(first=10) == ""
+    assert tree.max() == (f"{name} {10 * GIB}\n" if name in REGIONS else before)
 
 
 def test_a_smaller_cap_stays_and_what_is_on_is_not_turned_on_again(tmp_path: Path) -> None:
