@@ -1,8 +1,8 @@
 """The kernel's own cap on a job's GPU memory: dmem.max of its cgroup, where it has the controller.
 
-Linux has the controller from 6.14 on, and the driver has to register a region for each GPU, with the
-GPU's PCI address as a part of its name (dmem.capacity of the root cgroup lists them): NVIDIA's
-nvidia/0000:3b:00/vidmem, without the number of the function; drm/0000:3b:00.0/vram of others.
+Linux has the controller from 6.14 on, and the driver has to register a region for each GPU, with
+the GPU's PCI address as a part of its name (dmem.capacity of the root cgroup lists them): NVIDIA's
+is nvidia/0000:3b:00/vidmem, without the number of the function, others' drm/0000:3b:00.0/vram.
 Written by slurmstepd, as root, before the step's tasks begin: the cgroup is that of the job, so all
 of its steps are below one cap. Compiled into gpu_share_python.so with register.py, and run without
 site packages.

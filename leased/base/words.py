@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 LINE_MOST = 200  # characters of what a program wrote
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 JOBS_SHOWN = 6
+
+Said = TypeVar("Said", bound=Hashable)
 
 
 def size(amount: float) -> str:
@@ -39,3 +42,18 @@ def jobs(names: Sequence[object]) -> str:
     text = ", ".join(map(str, names[:JOBS_SHOWN])) or "-"
     more = len(names) - JOBS_SHOWN
     return f"{text} and {more} more" if more > 0 else text
+
+
+def named(names: Sequence[object]) -> str:
+    """job 7, or jobs 7, 8."""
+    return f"{'job' if len(names) == 1 else 'jobs'} {jobs(names)}"
+
+
+def grouped(said: Iterable[tuple[object, Said]]) -> Iterator[tuple[str, bool, Said]]:
+    """What is said of jobs, each thing once: the jobs, as "job 7" or "jobs 7, 8", whether there are
+    several, and what is said of them."""
+    found: dict[Said, list[object]] = {}
+    for job, one in said:
+        found.setdefault(one, []).append(job)
+    for one, names in found.items():
+        yield named(names), len(names) > 1, one

@@ -8,7 +8,7 @@ from typing import Any
 from leased.api.answers import Chain, Status
 from leased.base.errors import Refused
 from leased.base.words import count
-from leased.cli.plot_draw import DARK, LIGHT, Look, save
+from leased.cli.plot_draw import DARK, LIGHT, Look, save, short
 
 NONE = "no trials of a chain {} are known"
 HINT = "see gpu-leasectl status: a chain is tried where it has a GPU for itself and runs steadily"
@@ -68,6 +68,8 @@ def _figure(gpu: int, chain: Chain, look: Look) -> Any:
 
 
 def _title(gpu: int, chain: Chain) -> str:
-    words = f"chain {chain['name']} on GPU {gpu}: {count(len(chain['components']), 'component')}"
+    words = (
+        f"chain {short(chain['name'])} on GPU {gpu}: {count(len(chain['components']), 'component')}"
+    )
     words += " under MPS" if chain["by"] == "parts" else ""
     return f"{words}, {chain['gain']:+.1%}" if chain["gain"] is not None else words

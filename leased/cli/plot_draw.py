@@ -22,6 +22,8 @@ MANY = 32  # jobs of a GPU, from which on lines and dots would cover the colours
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933")
 ON_DARK = ("#4AA8E8", "#E69F00", "#1FBF92", "#E08FBC", "#8CCBF0", "#F07A3C", "#BDBD55")
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"))
+# From how many ns on the axis counts in which unit, of so many ns.
+TIMES = ((36_000e9, 3600e9, "h"), (600e9, 60e9, "min"), (1e9, 1e9, "s"), (0, 1e6, "ms"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _figure(found: Picture, look: Look) -> Any:
     axes: Any = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
-    unit, name = (1e9, "s") if found.length < 600e9 else (60e9, "min")
+    unit, name = next((unit, name) for least, unit, name in TIMES if found.length >= least)
     canvas = Canvas(found.length, unit, look, _styles(found, look))
     for number, device in enumerate(found.devices):
         _leases(axes[2 * number][0], device, canvas)
@@ -123,13 +125,14 @@ def _leases(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     for number, handoff in enumerate(device.handoffs):
         axes.axvspan(
             *(handoff.since / unit, handoff.until / unit),
-            **{"color": canvas.look.handoff, "alpha": 0.25, "lw": 0},
+            # Not moved to whole pixels: of thousands that are narrower, some would be lines.
+            **{"color": canvas.look.handoff, "alpha": 0.25, "lw": 0, "snap": False},
             gid=f"handoff-{device.index}-{number}",
         )
     for place, lane in enumerate(device.lanes):
         _lane(axes, place, lane, canvas)
     axes.set_yticks(range(len(device.lanes)))
-    axes.set_yticklabels([f"job {_short(lane.name)}" for lane in device.lanes])
+    axes.set_yticklabels([f"job {short(lane.name)}" for lane in device.lanes])
     axes.set_ylim(len(device.lanes) - 0.4, -0.6)
     axes.tick_params(axis="both", length=0, labelbottom=False)
     axes.spines["bottom"].set_visible(False)
@@ -137,7 +140,8 @@ def _leases(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     axes.set_title(_title(device), loc="left", fontsize=9, fontweight="bold")
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A name that leaves room for the picture."""
     return name if len(name) <= NAME else name[: NAME - 1] + "…"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from leased.api.answers import Chain, Status
 from leased.base.words import count
 
+NAMED = 6  # components
+
 
 def lines(answer: Status) -> list[str]:
     """For each such GPU how the chain's components divide it, and why."""
@@ -22,8 +24,11 @@ def _components(chain: Chain) -> str:
     if all(one["part"] == 1 for one in chain["components"]):
         return n
     parts = ", ".join(
-        f"process {one['pid']} of job {one['job']} {one['part']:.0%}" for one in chain["components"]
+        f"process {one['pid']} of job {one['job']} {one['part']:.0%}"
+        for one in chain["components"][:NAMED]
     )
+    more = len(chain["components"]) - NAMED
+    parts += f" and {count(more, 'other')}" if more > 0 else ""
     whole = "multiprocessors" if chain["by"] == "parts" else "GPU"
     return f"{n}, which have of the {whole} at most: {parts}"
 

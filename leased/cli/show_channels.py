@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from leased.api.answers import Slices, Status, Tenant
-from leased.base.words import count, jobs
+from leased.base.words import count, grouped
 
 
 def lines(answer: Status) -> list[str]:
     """The jobs whose time slices the daemon cannot choose, and why; whose work could not be stopped
     in mid-kernel; and what has been chosen."""
     index = {device["uuid"]: device["index"] for device in answer["devices"]}
-    alike: dict[str, list[str]] = {}
-    for tenant in answer["tenants"]:
-        for uuid, chosen in _chosen(tenant).items():
-            words = f"{_words(chosen)} of GPU {index.get(uuid, '?')}: {chosen['why']}"
-            alike.setdefault(words, []).append(tenant["job"])
-    return (
-        uncontrolled(answer)
-        + _given_up(answer)
-        + [
-            f"job {names[0]} has {words}" if len(names) == 1 else f"jobs {jobs(names)} have {words}"
-            for words, names in alike.items()
-        ]
+    said = (
+        (tenant["job"], f"{_words(chosen)} of GPU {index.get(uuid, '?')}: {chosen['why']}")
+        for tenant in answer["tenants"]
+        for uuid, chosen in _chosen(tenant).items()
     )
+    slices = [f"{who} {'have' if many else 'has'} {words}" for who, many, words in grouped(said)]
+    return uncontrolled(answer) + _given_up(answer) + slices
 
 
 def uncontrolled(answer: Status) -> list[str]:
     """The jobs whose time slices the daemon cannot choose, and why. Those under MPS are left out:
     show_mps.py says it of their GPUs."""
-    return [
-        f"job {tenant['job']}: its time slices are the driver's "
-        f"({said['processes']} of {count(tenant['clients'], 'process')}): {said['why']}"
+    of_jobs = (
+        (
+            tenant["job"],
+            f"({said['processes']} of {count(tenant['clients'], 'process')}): {said['why']}",
+        )
         for tenant in answer.get("tenants", [])
         if (said := tenant.get("channels")) is not None
         and said["state"] == "refused"
         and tenant.get("space") != "mps"
+    )
+    return [
+        f"{who}: {'their' if many else 'its'} time slices are the driver's {words}"
+        for who, many, words in grouped(of_jobs)
     ]
 
 

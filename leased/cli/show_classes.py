@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leased.api.answers import Status
+from leased.base.words import grouped
 
 NOT_WELL = ("unhealthy", "overlimit")
 
@@ -12,11 +13,8 @@ def lines(answer: Status) -> list[str]:
     found = []
     for device in answer["devices"]:
         there = [t for t in answer["tenants"] if device["uuid"] in t["gpus"]]
-        words = [
-            f"job {t['job']} is {t['job_class']}"
-            for t in there
-            if t.get("job_class", "none") != "none"
-        ]
+        classed = [(t["job"], its) for t in there if (its := t.get("job_class", "none")) != "none"]
+        words = [f"{who} {'are' if many else 'is'} {its}" for who, many, its in grouped(classed)]
         slowdown = device.get("online_slowdown")
         if words and slowdown is not None:
             words.append(f"online work takes {max(0.0, slowdown):.1%} longer than alone")

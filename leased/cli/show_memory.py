@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leased.api.answers import Status, Tenant
-from leased.base.words import jobs, size
+from leased.base.words import grouped, size
 
 KINDS = {"swap": "swapped", "managed": "managed"}
 # Why memory is fixed (leased/wire/client_messages.py).
@@ -22,14 +22,12 @@ AMOUNTS = 4  # of memory of one GPU, that are named one by one
 
 def kinds(answer: Status) -> list[str]:
     """Which kind of memory jobs have, and why, if that is still known after a restart."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for tenant in answer["tenants"]:
-        if why := tenant.get("memory_why"):
-            found.setdefault((tenant["memory"], why), []).append(tenant["job"])
-    return [
-        f"{_jobs(numbers)} {KINDS.get(kind, kind)} memory: {why}"
-        for (kind, why), numbers in found.items()
-    ]
+    said = (
+        (tenant["job"], f"{KINDS.get(tenant['memory'], tenant['memory'])} memory: {why}")
+        for tenant in answer["tenants"]
+        if (why := tenant.get("memory_why"))
+    )
+    return [f"{who} {'have' if many else 'has'} {words}" for who, many, words in grouped(said)]
 
 
 def fences(answer: Status) -> Iterator[str]:
@@ -38,23 +36,15 @@ def fences(answer: Status) -> Iterator[str]:
         each = device.get("mem_per_shard_bytes")
         if each is None:
             continue
-        found: dict[int, list[str]] = {}
-        for tenant in answer["tenants"]:
-            total = tenant.get("total_bytes", {}).get(device["uuid"])
-            if total is not None:
-                found.setdefault(total, []).append(tenant["job"])
-        parts = [
-            f"{'job' if len(numbers) == 1 else 'jobs'} {jobs(numbers)} may have {size(total)}"
-            for total, numbers in sorted(found.items())
-        ]
+        totals = (
+            (t["job"], t.get("total_bytes", {}).get(device["uuid"])) for t in answer["tenants"]
+        )
+        found = sorted((t for t in totals if t[1] is not None), key=lambda t: t[1])
+        parts = [f"{who} may have {size(total)}" for who, _, total in grouped(found)]
         if len(parts) > AMOUNTS:
-            parts = [f"its jobs may have {size(min(found))} to {size(max(found))}"]
+            parts = [f"its jobs may have {size(found[0][1])} to {size(found[-1][1])}"]
         head = f"a shard of GPU {device['index']} stands for {size(each)} of its memory"
         yield f"{head}: {', '.join(parts)}" if parts else head
-
-
-def _jobs(numbers: list[str]) -> str:
-    return f"job {numbers[0]} has" if len(numbers) == 1 else f"jobs {jobs(numbers)} have"
 
 
 def fixed(answer: Status) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leased.api.answers import Device, Mps, Status
-from leased.base.words import count
+from leased.base.words import count, grouped, jobs
 
 CHANNELS = "its server has the channel groups, so that no time slice is set and no kernel stopped"
 
@@ -16,18 +16,19 @@ WHOSE = {
 
 def lines(answer: Status) -> list[str]:
     """How each GPU that is shared by MPS is."""
-    parts: dict[str, list[str]] = {}
+    parts: dict[str, list[tuple[str, str]]] = {}
     for tenant in answer["tenants"]:
         if tenant.get("space") == "mps" and tenant.get("sm", 1.0) < 1:
             for uuid in tenant["gpus"]:
-                parts.setdefault(uuid, []).append(f"job {tenant['job']} {tenant['sm']:.0%}")
+                parts.setdefault(uuid, []).append((tenant["job"], f"{tenant['sm']:.0%}"))
     found = []
     for device in answer["devices"]:
         mps = device.get("mps")
         if mps is not None:
             whose = WHOSE.get(mps["together"], mps["together"])
             words = f"GPU {device['index']} is shared by MPS, by {whose}; {CHANNELS}"
-            of_sms = parts.get(device["uuid"], [])
+            each = grouped(parts.get(device["uuid"], []))
+            of_sms = [f"{who} {part}{' each' * many}" for who, many, part in each]
             found.append(words + (f"; multiprocessors: {', '.join(of_sms)}" if of_sms else ""))
     return found + troubles(answer)
 
@@ -49,9 +50,9 @@ def _troubles(device: Device, mps: Mps) -> list[str]:
     if mps["ended"]:
         found.append(f"MPS of GPU {index} has ended by itself {count(mps['ended'], 'time')}")
     if mps["faults"]:
-        jobs = ", ".join(mps["lost"]) or "none"
+        lost = jobs(mps["lost"]) if mps["lost"] else "none"
         found.append(
             f"GPU {index}: {count(mps['faults'], 'fault')} of one process ended the work of all "
-            f"under MPS; the last time the jobs there were {jobs}"
+            f"under MPS; the last time the jobs there were {lost}"
         )
     return found

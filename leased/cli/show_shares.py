@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from leased.api.answers import Share, Status
+from leased.base.words import grouped
 
 
 def lines(answer: Status) -> list[str]:
     """For each GPU what its jobs request of it, and what is to be said of single jobs."""
     shares = {t["job"]: s for t in answer["tenants"] if (s := t.get("share")) is not None}
-    of_jobs = [f"job {job} {words}" for job, share in shares.items() for words in of_share(share)]
+    said = ((job, words) for job, share in shares.items() for words in of_share(share))
+    of_jobs = [f"{who}{': each' * many} {words}" for who, many, words in grouped(said)]
     return [*_requested(answer, shares), *of_jobs]
 
 
@@ -16,7 +18,8 @@ def _requested(answer: Status, shares: dict[str, Share]) -> list[str]:
     found = []
     for device in answer["devices"]:
         there = [t["job"] for t in answer["tenants"] if device["uuid"] in t["gpus"]]
-        words = [f"job {job} {_named(shares[job])}" for job in there if job in shares]
+        each = ((job, _named(shares[job])) for job in there if job in shares)
+        words = [f"{who} {named}{' each' * many}" for who, many, named in grouped(each)]
         if words:
             requested = device.get("requested", 0.0)
             found.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leased.base.words import jobs, size
+from leased.base.words import named, size
 from leased.leasing.arbiter_view import DeviceView
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -26,9 +26,9 @@ def of(device: DeviceView) -> Mode:
         return allowed
     alone = device.names(job for job, lock in sorted(locks.items()) if lock == "on")
     if alone and allowed.word == SHARED:
-        return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")
+        return Mode(EXCLUSIVE, f"lock:on counts for {named(alone)}")
     if allowed.word == SHARED and (shares := device.with_share()):
-        return _with_share(device, f"job {jobs(device.names(shares))} has a share of its time")
+        return _with_share(device, device.names(shares))
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed
@@ -41,11 +41,12 @@ def _with_figures(device: DeviceView) -> str:
     return f"{device.state.why}: they have {has}, and the device has room for {room}"
 
 
-def _with_share(device: DeviceView, words: str) -> Mode:
+def _with_share(device: DeviceView, names: list[str]) -> Mode:
+    words = f"{named(names)} {'has' if len(names) == 1 else 'have'} a share of its time"
     if device.keeps_shares_beside:
         return Mode(SHARED, f"{words}, which is kept side by side")
     why = f"{words}, which is kept by turns"
     if device.uncontrolled:
-        whose = jobs(device.names(device.uncontrolled))
-        why += f", since the GPU cannot divide its time for job {whose}"
+        whose = named(device.names(device.uncontrolled))
+        why += f", since the GPU cannot divide its time for {whose}"
     return Mode(EXCLUSIVE, why)

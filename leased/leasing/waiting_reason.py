@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from _gpulease import lib
 
-from leased.base.words import jobs, size
+from leased.base.words import jobs, named, size
 from leased.config.options import OFFLINE, ONLINE
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -49,7 +49,7 @@ def _named(leases: Leases, uuids: Sequence[str]) -> str:
 def _whose(leases: Leases, others: Sequence[int]) -> str:
     """Other jobs, by their names where the site lets its users see them."""
     names = [leases.tenants.name(job) for job in sorted(others)]
-    return f"job {jobs(names)}" if leases.names_jobs else "another job"
+    return named(names) if leases.names_jobs else "another job"
 
 
 def _lost(leases: Leases, tenant: Tenant) -> Reason | None:

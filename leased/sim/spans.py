@@ -107,7 +107,7 @@ def picture(
 
 def _named(history: History) -> str:
     names = list({run.job: run.name for run in history.runs}.values())
-    return ("job " if len(names) == 1 else "jobs ") + words.jobs(names)
+    return words.named(names)
 
 
 def _means(job: int | str, run: Run) -> bool:

@@ -15,7 +15,7 @@ from leased import __version__
 from leased.base import elf
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import check, ctl
-from leased.cli.checks import interposer, libslurm
+from leased.cli.checks import cgroups, interposer, libslurm
 from leased.cli.checks.finding import OK, WARNING
 from leased.cli.exit_status import ExitStatus
 from leased.gpus.nvml import Silent
@@ -377,9 +377,9 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "slices that cannot be set": (
         lambda n: n.answer.update(  # type: ignore[union-attr]
-            tenants=[{"job": "7", "clients": 2, "channels": REFUSED}] * 3
+            tenants=[{"job": job, "clients": 2, "channels": REFUSED} for job in "789"]
         ),
-        *("time-slices", "the time slices of 3 jobs cannot be set; job 7: its time slices are"),
+        *("time-slices", "jobs 7, 8, 9: their time slices are the driver's (1 of 2 processes)"),
     ),
     "MPS that does not run": (
         lambda n: setattr(
@@ -491,6 +491,27 @@ def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFix
     path = node.root / "etc" / "gpu-leased.toml"
     assert ctl.main(["--config", str(path), "check"]) == ExitStatus.DONE
     assert words.split()[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("regions", "level"),
+    [
+        ("nvidia/0000:3b:00/vidmem 9\nnvidia/0000:86:00/vidmem 9\n", "ok"),
+        ("drm/0000:3B:00.0/vram 9\ndrm/0000:86:00.0/vram 9\n", "ok"),
+        ("drm/0000:02:00.0/vram 9\n", "warning"),  # a GPU for the console
+    ],
+)
+def test_the_kernel_s_cap_needs_regions_of_these_gpus(
+    node: Node, monkeypatch: pytest.MonkeyPatch, regions: str, level: str
+) -> None:
+    file = node.root / "dmem.capacity"
+    file.write_text(regions)
+    monkeypatch.setattr(cgroups, "REGIONS", file)
+    node.write("gpu-leased.toml", node.toml() + "[limits]\ndmem = true\n")
+    for gpu, bus in zip(node.gpus, ("3B", "86")):
+        gpu["pci"] = f"00000000:{bus}:00.0"
+    node.look()
+    assert node.found["cgroup-dmem"].level == level
 
 
 def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

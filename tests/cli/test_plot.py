@@ -97,13 +97,13 @@ import sys
 from pathlib import Path
 from leased.cli import plot_draw
 from leased.sim.spans import HOLDS, DeviceSpans, Lane, Picture, Span
-SECOND, GIB = 10**9, 2**30
+HOUR, GIB = 3600 * 10**9, 2**30
 lanes = tuple(
-    Lane(job, "7" * 200, (Span(HOLDS, job * SECOND, (job + 1) * SECOND),), ((0, GIB),))
+    Lane(job, "7" * 200, (Span(HOLDS, job * HOUR, (job + 1) * HOUR),), ((0, GIB),))
     for job in range(40)
 )
 device = DeviceSpans(0, "GPU-0", lanes, (), ((0, 80 * GIB),), ((0, 20 * GIB),))
-plot_draw.draw(Picture(0.0, 40 * SECOND, (device,)), Path(sys.argv[1]))
+plot_draw.draw(Picture(0.0, 40 * HOUR, (device,)), Path(sys.argv[1]))
 """
 
 
@@ -117,6 +117,7 @@ def test_many_jobs_of_long_names_leave_room_and_colour(tmp_path: Path) -> None:
     svg = Drawn(path, {}).svg
     texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
     assert max(len(text) for text in texts if text.startswith("job ")) <= 30
+    assert [text for text in texts if text.startswith("h after ")]
     areas = [g for g in svg.iter(f"{SVG}g") if (g.get("id") or "").startswith("memory-")]
     assert len(areas) == 40
     for area in areas:
@@ -217,6 +218,7 @@ def test_status_says_how_a_chain_divides_its_gpu() -> None:
     assert show_chains.lines(answer(None)) == []
 
 
+LONG = "v" * 63  # the longest name of a chain
 DRAW_CHAIN = """
 import json, sys
 from pathlib import Path
@@ -230,13 +232,13 @@ for dark in (False, True):
 def test_the_picture_of_a_chain_has_its_trials(tmp_path: Path) -> None:
     needs_matplotlib()
     place = str(tmp_path / "chain")
-    command = [sys.executable, "-c", DRAW_CHAIN, json.dumps(CHAIN), place]
+    command = [sys.executable, "-c", DRAW_CHAIN, json.dumps({**CHAIN, "name": LONG}), place]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for said in done.stdout.splitlines():
         picture = Drawn(Path((found := json.loads(said))["file"]), found)
         texts = ["".join(each.itertext()) for each in picture.svg.iter(f"{SVG}text")]
-        assert "chain video on GPU 1: 3 components, +10.5%" in texts
+        assert f"chain {LONG[:23]}… on GPU 1: 3 components, +10.5%" in texts
         points = {
             each.get("id"): len(list(each.iter(f"{SVG}use")))
             for each in picture.svg.iter(f"{SVG}g")

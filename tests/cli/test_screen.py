@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from leased.api.answers import Status
+from leased.api.answers import Channels, Mps, Share, Status
 from leased.base.errors import NoAnswer
 from leased.base.words import size
 from leased.cli import show, show_memory, top
@@ -74,6 +74,26 @@ def test_a_node_without_jobs_says_so_and_nothing_else() -> None:
     assert [line for line in shown if line.startswith("GPU ") and " is " in line] == [
         "GPU 0 is shared, side by side: set by the site: lock off"
     ]
+
+
+def test_what_is_said_of_hundreds_of_jobs_is_said_once() -> None:
+    answer = status(jobs=256, gpus=4)
+    share: Share = {"request": 0.01, "limit": 1.0, "limited_s": None, "turn_s": None}  # type: ignore[typeddict-item]
+    share["lacking"] = "too much is requested"
+    refused: Channels = {"state": "refused", "why": "of its driver", "processes": 1}  # type: ignore[typeddict-item]
+    for tenant in answer["tenants"]:
+        tenant["share"], tenant["job_class"], tenant["sm"] = share, "offline", 0.3
+        tenant["channels"] = {**refused, "given_up": 0}
+        tenant["space"] = "mps" if "GPU-3" in tenant["gpus"] else "time"
+    lost = [tenant["job"] for tenant in answer["tenants"]]
+    mps: Mps = {"why": None, "together": "any", "ended": 0, "faults": 1, "lost": lost}
+    answer["devices"][3]["mps"] = mps
+    said = [str(note) for note in show.notes(answer)]
+    assert max(map(len, said)) < 300
+    assert len(said) < 20
+    assert "GPU 1: jobs 101, 105, 109, 113, 117, 121 and 58 more are offline" in said
+    answer["tenants"] = answer["tenants"][:1]
+    assert "GPU 0: job 100 is offline" in [str(note) for note in show.notes(answer)]
 
 
 def test_a_wide_terminal_shows_what_jobs_asked_for() -> None:

@@ -37,7 +37,7 @@ def shown(a: Arbiter) -> tuple[str, str]:
 
 
 def test_turns_that_jobs_ask_for_are_no_sharing() -> None:
-    assert shown(node("on", "on")) == ("exclusive", "lock:on counts for job 5_1, 5_2")
+    assert shown(node("on", "on")) == ("exclusive", "lock:on counts for jobs 5_1, 5_2")
     assert shown(node("on")) == ("exclusive", "lock:on counts for job 5_1")
     assert shown(node("auto", "on", "auto")) == ("exclusive", "lock:on counts for job 5_2")
 
@@ -98,7 +98,7 @@ def test_shares_are_kept_by_turns_while_slices_cannot_keep_them() -> None:
     a.handle(Opened(3, ("d0",), "auto", 30 * S, request=0.5, job="7+3"), 0)
     a.handle(Requested(3), 0)
     a.handle(Channels(1, True), S)
-    why = "since the GPU cannot divide its time for job 5_2, 7+3"
+    why = "since the GPU cannot divide its time for jobs 5_2, 7+3"
     kept = f"job 7+3 has a share of its time, which is kept by turns, {why}"
     assert shown(a) == ("exclusive", kept)
     a.handle(Channels(2, True), S)

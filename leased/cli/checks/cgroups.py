@@ -45,7 +45,7 @@ def _device_memory(site: Site, slurms: str) -> Iterator[Finding]:
         remedy = "leave ConstrainDeviceMemory out, or set device.mem_per_shard to the same part"
         yield Finding("cgroup-dmem", FAULT, words, remedy)
         return
-    if not (REGIONS.exists() and REGIONS.read_text().strip()):
+    if not _has_regions(site):
         words = "this kernel and driver cannot keep jobs to their memory of the GPUs"
         if site.config.dmem:
             remedy = "see docs/admin.md, The kernel's cap; the interposer keeps jobs to it"
@@ -57,6 +57,14 @@ def _device_memory(site: Site, slurms: str) -> Iterator[Finding]:
     else:
         words = "the kernel could keep jobs to their memory of the GPUs too: limits.dmem"
         yield Finding("cgroup-dmem", OK, words)
+
+
+def _has_regions(site: Site) -> bool:
+    """Whether the kernel counts the memory of this node's GPUs: regions have PCI addresses in their
+    names, of which some have no number of the function. A GPU that is not NVIDIA's may have one."""
+    names = REGIONS.read_text().lower() if REGIONS.exists() else ""
+    addresses = [gpu.pci.rpartition(".")[0] for gpu in site.gpus if gpu.pci]
+    return bool(names.strip()) and all(address in names for address in addresses)
 
 
 def _memory(site: Site, constrained: bool) -> Finding:

@@ -11,7 +11,6 @@ from leased import __version__
 from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
-from leased.base.words import count
 from leased.cli import show_channels, show_classes, show_mps, show_usage
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
@@ -104,7 +103,7 @@ def _channels(status: Status) -> Finding:
     said = show_channels.uncontrolled(status)
     if not said:
         return Finding("time-slices", OK, "no job says that its time slices cannot be set")
-    words = f"the time slices of {count(len(said), 'job')} cannot be set; {said[0]}"
+    words = f"the time slices of some jobs cannot be set; {'; '.join(said)}"
     return Finding("time-slices", WARNING, words, "see docs/daemon.md, Time slices")
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from leased.api.client import ask, ask_status
-from leased.base.words import jobs
+from leased.base.words import named
 from leased.cli.called import Called
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import (
@@ -38,9 +38,10 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     holders = _await_drained(path, answer["devices"], chosen.timeout if chosen.wait else 0.0)
     answer["holders"] = list(holders)
     if holders and chosen.wait:
+        still = "still holds it" if len(holders) == 1 else "still hold it"
         raise TimeoutError(
-            f"{gpus_of(answer)}: job {jobs(list(holders.values()))} still holds it after "
-            f"{chosen.timeout:g} s; it stays out of use for others: wait longer, or cancel the job"
+            f"{gpus_of(answer)}: {named(list(holders.values()))} {still} after "
+            f"{chosen.timeout:g} s; it stays out of use for others: wait longer, or cancel jobs"
         )
     state = "draining" if holders else "drained"
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: {state}")
