@@ -70,7 +70,7 @@ try() {
 		export PYTHONPATH=$PWD:$PWD/build/meson/leased PYTEST_XDIST_WORKER=gw15
 		python3 -m tests.matrix.one_job
 		python3 -m tests.matrix.placed_job" >>"$log" 2>&1; then
-		say "$1: $(grep '^Slurm ' "$log" | tail -2 | paste -sd' ') ($((SECONDS - begun)) s)"
+		say "$1: $(grep '^Slurm ' "$log" | tail -3 | paste -sd' ') ($((SECONDS - begun)) s)"
 	else
 		tail -40 "$log"
 		say "$1: FAILED, see $log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from leased.api.client import ask
+from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
+from tests.slurm import conf, gpus_by_uuid
 from tests.slurm.cluster import PrivateSlurm, make_device_file
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.slurm.site import sharing_site
 from tests.support.work_dir import work_dir
 
 DEVICES = Path("/sys/fs/cgroup/devices")
@@ -87,3 +91,26 @@ def test_a_job_leases_the_gpu_that_slurm_gave_it(
     assert shown[0]["uuid"] == leased
     # CUDA_VISIBLE_DEVICES=0 is the first of all that a job can open.
     assert (f"GPU 0 of Slurm is {leased} (/dev/nvidia1)" in log) == constrained
+
+
+SAYS_ITS_GPUS = """
+from tests.emugpu.program_api import *
+setup()
+ok(launch("spin", 1_000_000))
+ok(d.cuCtxSynchronize())
+say(os.environ["CUDA_VISIBLE_DEVICES"], ok(d.cuDeviceGetCount()))
+say(ok(d.cuDeviceGetUuid(0)).bytes.hex())
+"""
+
+
+def test_a_job_leases_the_gpu_that_slurm_names_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "gres_conf", gpus_by_uuid.gres_conf)
+    with sharing_site(gpus=2, prepare=gpus_by_uuid.detect) as site:
+        program = site.work / "says.py"
+        program.write_text(SAYS_ITS_GPUS)
+        first = site.slurm.sbatch("--gres=shard:4", "--wrap", "sleep 600", cwd=site.work)
+        site.wait_for_tenant(first)
+        said = site.batch(f"cd {ROOT} && {sys.executable} {program}", "--gres=shard:1").split()
+        second = site.devices()[1]
+        assert said == [second, "1", second.removeprefix("GPU-").replace("-", "")]
+        assert site.slurm.accounting(first + 1, usage=True).usage["gpus"].keys() == {second}
