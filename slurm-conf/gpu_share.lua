@@ -134,6 +134,8 @@ local function said_by(given)
 		REQUESTS = request > 0,
 		LIMITED = limit < 1,
 		SMALLER = limit < 1 and limit < request,
+		request = request,
+		limit = limit,
 		CLASSED = (given.class or "none") ~= "none",
 		UNLOCKED = given.lock == "off",
 		PARTED = part(given.sm or "1") < 1,
@@ -162,13 +164,13 @@ local REFUSALS = {
 	no_shard = "--gpu-share without a shard; add --gres=shard:1",
 }
 local CONFLICTS = {
-	{ "CLASSED", "REQUESTS" },
-	{ "CLASSED", "LIMITED" },
-	{ "CLASSED", "UNLOCKED" },
-	{ "REQUESTS", "SMALLER" },
-	{ "REQUESTS", "UNLOCKED" },
-	{ "LIMITED", "UNLOCKED" },
-	{ "PARTED", "TIMED" },
+	{ "CLASSED", "REQUESTS", "a job with a class has no share of the GPU's time; leave request out, or class" },
+	{ "CLASSED", "LIMITED", "a job with a class has no share of the GPU's time; leave limit out, or class" },
+	{ "CLASSED", "UNLOCKED", "a job with a class heeds the lock where memory does not fit; leave lock:off out, or class" },
+	{ "REQUESTS", "SMALLER", "request:%g is above limit:%g; lower request, or raise limit" },
+	{ "REQUESTS", "UNLOCKED", "request needs turns, and lock:off takes none; leave lock:off out" },
+	{ "LIMITED", "UNLOCKED", "limit needs turns, and lock:off takes none; leave lock:off out" },
+	{ "PARTED", "TIMED", "sm needs a GPU that MPS shares, and space:time wants none; leave space out, or sm" },
 }
 local LONGEST = 511 -- bytes of the option's value
 M.keys = {
@@ -188,40 +190,42 @@ M.keys = {
 	chain = is_label(63),
 }
 
--- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.
-function M.is_value(text)
+local function shown(text)
+	local printable = string.gsub(string.sub(text, 1, SHOWN), "[^\32-\126]", "?")
+	return string.format("'%s%s'", printable, #text > SHOWN and "..." or "")
+end
+
+-- Why --gpu-share does not take this value; nil: it does. It is KEY:VALUE, each key once, with
+-- commas between them.
+local function fault_of_value(text, where)
+	local no_value = "%s%s is no value of --gpu-share; write for example tq:60,lock:auto (--gpu-share=help lists all keys)"
 	local given = {}
-	if text == "" or #text > LONGEST then
-		return false
+	if #text > LONGEST then
+		return string.format(no_value, shown(text), where)
 	end
 	for pair in string.gmatch(text .. ",", "([^,]*),") do
 		local key, value = string.match(pair, "^([^:]*):(.*)$")
 		local check = key and M.keys[key]
-		if not check or given[key] or not check(value) then
-			return false
+		if not check or not check(value) then
+			return string.format(no_value, shown(pair), where)
+		end
+		if given[key] then
+			return string.format("%s%s: %s is given twice; give each key once", shown(text), where, key)
 		end
 		given[key] = value
 	end
 	local said = said_by(given)
 	for _, pair in ipairs(CONFLICTS) do
 		if said[pair[1]] and said[pair[2]] then
-			return false
+			return shown(text) .. where .. ": " .. string.format(pair[3], said.request, said.limit)
 		end
 	end
-	return true
+	return nil
 end
 
-local function fault_of_value(text, where)
-	if M.is_value(text) then
-		return nil
-	end
-	local shown = string.gsub(string.sub(text, 1, SHOWN), "[^\32-\126]", "?")
-	return string.format(
-		"'%s%s'%s is no value of --gpu-share; write for example tq:60,lock:auto (--gpu-share=help lists all keys)",
-		shown,
-		#text > SHOWN and "..." or "",
-		where
-	)
+-- Whether --gpu-share takes this value.
+function M.is_value(text)
+	return fault_of_value(text, "") == nil
 end
 
 local function fault_of_sharing(job, option)

@@ -136,9 +136,11 @@ static void ask(spank_t sp, const struct arguments *arguments, struct registrati
 	r->uid = uid;
 	r->cluster = cluster_name();
 	if (!half)
-		refuse("the plugin's Python half does not load on this node; see slurmd's log");
+		refuse("gpu-share's plugin does not load its Python here; tell an administrator: "
+		       "slurmd's log on this node says why");
 	else if (half(r, reply, sizeof(reply)) != HALF_MAGIC)
-		refuse("the plugin's Python half fails on this node; see slurmd's log");
+		refuse("gpu-share's plugin fails in its Python here; tell an administrator: "
+		       "slurmd's log on this node says why");
 	else
 		take_reply(sp, r, arguments->containers, reply);
 }

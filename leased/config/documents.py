@@ -136,10 +136,11 @@ def _refusals() -> list[str]:
 
 
 def _conflicts() -> list[str]:
-    """The lines of the table of spank/conflicts.def, without its sentences."""
+    """The lines of the table of spank/conflicts.def."""
     text = (ROOT / "spank" / "conflicts.def").read_text()
-    pairs = re.findall(r"^CONFLICT\((\w+), (\w+),", text, re.MULTILINE)
-    return ["local CONFLICTS = {", *(f'\t{{ "{one}", "{other}" }},' for one, other in pairs), "}"]
+    found = re.findall(r'^CONFLICT\((\w+), (\w+), ("[^"\n]*")\)', text, re.MULTILINE)
+    rows = (f'\t{{ "{one}", "{other}", {sentence} }},' for one, other, sentence in found)
+    return ["local CONFLICTS = {", *rows, "}"]
 
 
 def rules() -> str:

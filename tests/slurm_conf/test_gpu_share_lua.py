@@ -60,7 +60,16 @@ def fault(rules: Lua, **job: str | int) -> str | None:
         ({"tres_per_node": "gres/shard:1", "tres_per_job": "gpu:2"}, "not both"),
         ({"tres_per_node": "gres:shard:1", "option": "tq:5", "shared": 0}, "leave out --exclusive"),
         ({"tres_per_task": "gres/shard=1", "option": "tq:soon"}, "'tq:soon' is no value"),
-        ({"option": "tq:soon"}, "write for example tq:60,lock:auto"),
+        ({"option": "lock:on,tq:soon"}, "'tq:soon' is no value of --gpu-share; write for example"),
+        ({"option": "tq:5,tq:6"}, "'tq:5,tq:6': tq is given twice; give each key once"),
+        (
+            {"option": "request:0.5,limit:30%"},
+            "'request:0.5,limit:30%': request:0.5 is above limit:0.3; lower request, or raise limit",
+        ),
+        (
+            {"tres_per_node": "gres/shard:1", "env": "class:online,limit:0.5"},
+            "of the environment variable GPU_SHARE: a job with a class has no share of the GPU's",
+        ),
         (
             {"tres_per_node": "gres/shard:1", "env": "lock:maybe"},
             "'lock:maybe' of the environment variable GPU_SHARE is no value of --gpu-share",
@@ -129,7 +138,7 @@ PIECES = st.sampled_from(
 )
 
 
-@given(text=st.lists(PIECES, max_size=7).map("".join) | st.text(st.characters(codec="ascii")))
+@given(text=st.lists(PIECES, max_size=7).map("".join) | st.text(st.characters(max_codepoint=127)))
 @example(text="tq:60,lock:auto")
 @example(text="tq:60,")
 @example(text="tq:1440m,mem:1024T,oversub:on,memory:swap")

@@ -73,7 +73,7 @@ def test_faults_are_one_sentence(text: str) -> None:
             "request:2 is no part of the GPU's time; write a fraction up to 1 (0.3, 30%)",
         ),
         ("limit:0", "limit:0 is too little to compute; write 0.01 or more"),
-        ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; a job cannot have more than"),
+        ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; lower request, or raise limit"),
         ("limit:0.4,lock:off", "limit needs turns, and lock:off takes none; leave lock:off out"),
         (
             "class:batch",
