@@ -9,8 +9,8 @@ into it.
 
 Releases: pyslurm of 22.05 alone. From 23.11 on Slurm writes how many shards a job and a node has of
 each GPU, shard:3(1/4,2/4), and pyslurm's parser of GRES drops that, so there Slurm's commands are
-asked. They are also asked for what it lacks in any release: all runs of requeued jobs and their
-TRES in accounting (`gpu-leasectl report`), and changes of pending arrays.
+asked. They are also asked for what it lacks in any release: all runs of requeued jobs in accounting
+(`gpu-leasectl report`), and changes of pending arrays.
 """
 
 from __future__ import annotations
