@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from leased.base import job_names
 from leased.base.errors import Refused
-from leased.base.words import count, size
+from leased.base.words import count, line, size
 from leased.cli.report_sums import Sums, Use, step_uses, summed, total, uses
 from leased.slurm import sacct
 from leased.slurm.sacct import Asked, Row
@@ -156,6 +156,7 @@ def as_text(report: Report) -> str:
 
 def _line(name: str, cells: Iterable[str]) -> str:
     jobs, *amounts = cells
+    name = line(name)
     shortened = name if cell_len(name) <= NAME else set_cell_size(name, NAME - 1) + "~"
     return set_cell_size(shortened, NAME) + f"{jobs:>6}" + "".join(f"{a:>10}" for a in amounts)
 

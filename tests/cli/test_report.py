@@ -133,6 +133,7 @@ def test_the_report_fits_a_mail() -> None:
     text = as_text(make(rows, "user", Asked()))
     assert max(map(len, text.splitlines())) <= 80
     assert "a-user-with-a-very-lo~" in text
+    assert "\nred?[31m " in as_text(make([row(1, 0, 1, "red\x1b[31m")], "user", Asked()))
     years = [*rows, row(5, 0, 3e7, "用户" * 50, lease=2.5e7)]  # characters of two columns each
     wide = as_text(make(years, "user", Asked())).splitlines()[3]
     assert cell_len(wide) <= 80
