@@ -20,7 +20,7 @@ from spank.allocation import Allocation, NoAnswer
 ANSWER_S = 30.0
 AGAIN_S = 0.1
 LATE_S = 5.0
-REMEDY = "start it with: systemctl start gpu-leased"
+REMEDY = "an administrator starts it with: systemctl start gpu-leased"
 ENV_OPTION = "GPU_SHARE"
 
 Request = dict[str, Any]

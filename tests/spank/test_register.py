@@ -135,7 +135,7 @@ def test_what_is_granted_later_is_asked_for_again(short_dir: Path) -> None:
 
 def test_a_daemon_that_does_not_listen_is_not_waited_for(short_dir: Path) -> None:
     said = register(str(short_dir / "admin.sock"), STEP, False, True, says(SHARES))
-    assert said.startswith("refused\ngpu-leased is not running on this node; start it with")
+    assert said.startswith("refused\ngpu-leased is not running on this node; an administrator")
 
 
 def test_an_answer_that_makes_no_sense_is_a_refusal(short_dir: Path) -> None:
