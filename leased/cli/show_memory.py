@@ -36,10 +36,12 @@ def fences(answer: Status) -> Iterator[str]:
         each = device.get("mem_per_shard_bytes")
         if each is None:
             continue
-        totals = (
-            (t["job"], t.get("total_bytes", {}).get(device["uuid"])) for t in answer["tenants"]
-        )
-        found = sorted((t for t in totals if t[1] is not None), key=lambda t: t[1])
+        found = [
+            (tenant["job"], total)
+            for tenant in answer["tenants"]
+            if (total := tenant.get("total_bytes", {}).get(device["uuid"])) is not None
+        ]
+        found.sort(key=lambda one: one[1])
         parts = [f"{who} may have {size(total)}" for who, _, total in grouped(found)]
         if len(parts) > AMOUNTS:
             parts = [f"its jobs may have {size(found[0][1])} to {size(found[-1][1])}"]

@@ -64,7 +64,7 @@ def fault(rules: Lua, **job: str | int) -> str | None:
         ({"option": "tq:5,tq:6"}, "'tq:5,tq:6': tq is given twice; give each key once"),
         (
             {"option": "request:0.5,limit:30%"},
-            "'request:0.5,limit:30%': request:0.5 is above limit:0.3; lower request, or raise limit",
+            "'request:0.5,limit:30%': request:0.5 is above limit:0.3; lower request, or",
         ),
         (
             {"tres_per_node": "gres/shard:1", "env": "class:online,limit:0.5"},
