@@ -296,7 +296,7 @@ def torch_component(take: Any, put: Any, last: bool) -> None:
 
 def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
     import torch
-    import torch.multiprocessing as mp  # type: ignore[import-not-found]
+    import torch.multiprocessing as mp
 
     context = mp.get_context("spawn")
     queues = [context.Queue() for _ in range(n)]
