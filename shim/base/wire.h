@@ -159,7 +159,7 @@ struct gl_device {
 struct gl_memory {
 	struct gl_header header;
 	uint32_t n_devices;
-	uint32_t flags; /* of GL_EXPECT: enum gl_expect_flags; else 0 */
+	uint32_t flags;               /* of GL_EXPECT: enum gl_expect_flags; else 0 */
 	struct gl_device devices[16]; /* GL_MAX_DEVICES */
 };
 
