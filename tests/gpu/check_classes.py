@@ -59,8 +59,8 @@ def ours(bench: Bench, name: str) -> Found:
 
 @contextmanager
 def mps_server(gpu: int) -> Iterator[Mapping[str, str]]:
-    """The environment of programs of an MPS server of our own, in the compute mode that there
-    is."""
+    """The environment of programs of an MPS server of our own, in the compute mode that there is.
+    They count GPUs among those that the server sees."""
     work = work_dir()
     env = on_gpu(gpu) | {
         "CUDA_MPS_PIPE_DIRECTORY": str(work / "pipe"),
@@ -70,7 +70,7 @@ def mps_server(gpu: int) -> Iterator[Mapping[str, str]]:
         (work / name).mkdir()
     subprocess.run([MPS, "-d"], check=True, env=os.environ | env)
     try:
-        yield env
+        yield env | on_gpu(0)
     finally:
         subprocess.run([MPS], input="quit\n", text=True, check=False, env=os.environ | env)
         shutil.rmtree(work, ignore_errors=True)
