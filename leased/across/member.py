@@ -96,7 +96,8 @@ class Member:
         if order.phase == Phase.REST:
             done = self._rest()
             # Who rests says so when it is asked again, and else nothing until its turn has come.
-            unheard = self.asked or owes_more or (self.wants and not self.stamp)
+            unplaced = not self.stamp and (self.wants or self.is_absent())
+            unheard = self.asked or owes_more or unplaced
             self.changed = unheard or self.state != State.REST
             return done
         if order.phase == Phase.STOP:

@@ -203,13 +203,14 @@ class SeveralNodes:
         coordinator = self.across.coordinators.get(str(tenant.job_id))
         if coordinator is None:
             return Elsewhere(self._why_first(tenant, faults.get(tenant.nodes[0])), {})
-        heard = {n: coordinator.heard[n] for n in tenant.nodes if n in coordinator.heard}
-        words = {node: WORDS[told.state] for node, told in heard.items()}
-        missing = self.across.missing(str(tenant.job_id))
+        heard, missing = coordinator.heard, self.across.missing(str(tenant.job_id))
+        # Who rests says nothing until its turn has come.
+        states = {n: heard[n].state if n in heard else State.REST for n in tenant.nodes}
+        words = {node: WORDS[state] for node, state in states.items() if node not in missing}
         if missing:
             said = [f"{node} ({faults[node]})" if node in faults else node for node in missing]
             return Elsewhere(f"gpu-leased has not answered on {', '.join(said)}", words)
         if coordinator.phase != Phase.REST or not coordinator.stamp:
             return Elsewhere("", words)
-        late = [node for node, told in heard.items() if not told.ready]
+        late = [n for n in tenant.nodes if n not in heard or not heard[n].ready]
         return Elsewhere(f"its turn has not come on {', '.join(late)}" if late else "", words)
