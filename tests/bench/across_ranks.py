@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from _gpulease import ffi, lib
+from _gpulease import lib
 
-from tests.fault.askers import AGAIN_S, end_with_parent, message
 from tests.support.tenant import register
+from tests.support.wire_client import WireClient, end_with_parent
 
 OPTIONS = "tq:50ms,lock:on"
 STOPS_S = 0.0002  # that work needs to stop in mid-kernel
@@ -36,46 +36,17 @@ def rows(path: Path) -> Iterator[Row]:
     yield from ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size])
 
 
-class Rank:
+class Rank(WireClient):
     """One process of a job."""
 
     def __init__(self, path: Path, log: Path):
-        self.path = path
+        super().__init__(path)
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.held = 0  # epoch
 
     def note(self, what: int) -> None:
         os.write(self.log, ROW.pack(what, time.monotonic_ns()))
 
-    def run(self) -> None:
-        """For ever, on one connection after the other."""
-        while True:
-            try:
-                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-                    sock.connect(str(self.path))
-                    self.serve(sock)
-            except OSError:
-                pass
-            time.sleep(AGAIN_S)
-
-    def hello(self, sock: socket.socket) -> None:
-        flags = 0 if self.held else lib.GL_HELLO_WANTS
-        sock.send(message(lib.GL_HELLO, "gl_hello", held_epoch=self.held, flags=flags))
-
-    def serve(self, sock: socket.socket) -> None:
-        self.hello(sock)
-        while data := sock.recv(lib.GL_MAX_MESSAGE):
-            header = ffi.from_buffer("struct gl_header *", data)
-            if header.type == lib.GL_GRANT:
-                self.granted(int(ffi.from_buffer("struct gl_grant *", data).epoch))
-            elif header.type == lib.GL_REVOKE:
-                self.revoked(sock, int(ffi.from_buffer("struct gl_revoke *", data).epoch))
-            elif header.type == lib.GL_RESYNC:
-                self.hello(sock)
-            elif header.type == lib.GL_REFUSED:
-                raise SystemExit(ffi.string(ffi.from_buffer("struct gl_refused *", data).reason))
-
-    def granted(self, epoch: int) -> None:
+    def granted(self, _: socket.socket, epoch: int) -> None:
         if epoch != self.held:
             self.held = epoch
             self.note(GRANTED)
@@ -85,10 +56,8 @@ class Rank:
             return
         self.note(REVOKED)
         time.sleep(STOPS_S)
-        self.held = 0
         self.note(RELEASED)
-        flags = lib.GL_RELEASED_WANTS | lib.GL_RELEASED_STOPPED
-        sock.send(message(lib.GL_RELEASED, "gl_released", epoch=epoch, flags=flags))
+        self.release(sock, lib.GL_RELEASED_STOPPED)
 
 
 def run_job(run_dir: Path, log: Path, gpus: int, job: int, nodes: list[str]) -> None:

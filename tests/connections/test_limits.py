@@ -29,6 +29,7 @@ from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.fuzz.node import Node
 from tests.slurm.leased import Leased
 from tests.support.given import given
+from tests.support.wire_client import message
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 GB = 1 << 30
@@ -82,18 +83,8 @@ class Door:
         self.loop.read(sock)
 
 
-def message(kind: str, number: int, **fields: int) -> Any:
-    made = ffi.new(f"struct {kind} *")
-    header = made if kind == "gl_header" else made.header
-    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
-    header.type, header.length = number, ffi.sizeof(f"struct {kind}")
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-
-
-HELLO = bytes(ffi.buffer(message("gl_hello", lib.GL_HELLO)))
-REQUEST = bytes(ffi.buffer(message("gl_header", lib.GL_REQUEST)))
+HELLO = message(lib.GL_HELLO)
+REQUEST = message(lib.GL_REQUEST)
 
 
 def refusal(sock: FakeSocket) -> str:
@@ -279,7 +270,8 @@ def test_reported_memory_cannot_overflow(oversub: bool) -> None:
     for number in range(3):
         sock = door.connect()
         door.say(sock, HELLO)
-        memory = message("gl_memory", lib.GL_MEMORY, n_devices=1)
+        memory = header.new(lib.GL_MEMORY)
+        memory.n_devices = 1
         ffi.buffer(memory.devices[0].uuid)[:] = uuid_bytes(UUID)
         memory.devices[0].bytes = memory.devices[0].fixed = 2**64 - 1
         door.say(sock, bytes(ffi.buffer(memory)))
@@ -297,16 +289,15 @@ def test_a_process_that_lies_about_the_link_cannot_prolong_its_lease() -> None:
     for _ in range(100):
         door.say(liar, REQUEST)
         (client,) = door.tenant.clients
-        released = message("gl_released", lib.GL_RELEASED, epoch=client.held)
-        released.prefetch_bytes, released.prefetch_ns = 1 << 30, 2**64 - 1
-        door.say(liar, bytes(ffi.buffer(released)))
+        lies = {"prefetch_bytes": 1 << 30, "prefetch_ns": 2**64 - 1}
+        door.say(liar, message(lib.GL_RELEASED, epoch=client.held, **lies))
     assert client.held == 0
     device = door.leases.loop.arbiter.devices[UUID]
     assert device.residency.paging.bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
 
 
 def hello(epoch: int) -> bytes:
-    return bytes(ffi.buffer(message("gl_hello", lib.GL_HELLO, held_epoch=epoch)))
+    return message(lib.GL_HELLO, held_epoch=epoch)
 
 
 def kinds(sock: FakeSocket) -> list[int]:

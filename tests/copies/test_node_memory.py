@@ -238,11 +238,7 @@ def test_who_has_no_descriptors_left_loses_and_leaks_nothing(
 ESCAPE = """
 import socket, sys, os, mmap
 from _gpulease import ffi, lib
-from leased.wire import header
-def message(kind, **fields):
-    made = header.new(kind)
-    for name, value in fields.items(): setattr(made, name, value)
-    return bytes(ffi.buffer(made))
+from tests.support.wire_client import message
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect(os.environ["GPU_LEASE_SOCKET"])
 s.send(message(lib.GL_HELLO))

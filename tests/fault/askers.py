@@ -9,7 +9,6 @@ job, of 8 bytes each: how often it was granted, and how often it was refused.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import signal
@@ -19,86 +18,45 @@ import sys
 import time
 from pathlib import Path
 
-from _gpulease import ffi, lib
-
 from tests.support.tenant import register
+from tests.support.wire_client import WireClient, end_with_parent
 
 OPTIONS = "tq:100ms,lock:on"
 HOLD_S = 0.005
-AGAIN_S = 0.05
-PR_SET_PDEATHSIG = 1
 ENTRY = struct.Struct("=QQ")
 
 
-def message(kind: int, name: str = "gl_header", **values: int) -> bytes:
-    """A client's message as bytes."""
-    made = ffi.new(f"struct {name} *")
-    header = made if name == "gl_header" else made.header
-    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
-    header.type, header.length = kind, ffi.sizeof(f"struct {name}")
-    for key, value in values.items():
-        setattr(made, key, value)
-    return bytes(ffi.buffer(made))
-
-
-class Asker:
+class Asker(WireClient):
     """One process of a job. counts: where it notes its grants and refusals, at `place`."""
 
     def __init__(self, path: Path, counts: mmap.mmap, place: int):
-        self.path = path
+        super().__init__(path)
         self.counts = counts
         self.place = place
-        self.granted = self.refused = 0
-        self.held = 0  # epoch
+        self.grants = self.refusals = 0
 
     def note(self) -> None:
-        ENTRY.pack_into(self.counts, self.place * ENTRY.size, self.granted, self.refused)
+        ENTRY.pack_into(self.counts, self.place * ENTRY.size, self.grants, self.refusals)
 
-    def ask_for_ever(self) -> None:
-        while True:
-            try:
-                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-                    sock.connect(str(self.path))
-                    self.ask(sock)
-            except OSError:
-                pass
-            time.sleep(AGAIN_S)  # as the interposer pauses before it connects again
-
-    def ask(self, sock: socket.socket) -> None:
-        """On one connection, until it ends."""
-        hello = {"held_epoch": self.held, "flags": 0 if self.held else lib.GL_HELLO_WANTS}
-        sock.send(message(lib.GL_HELLO, "gl_hello", **hello))
+    def hello(self, sock: socket.socket) -> None:
+        super().hello(sock)
         if self.held:
             self.give_back(sock)
-        while data := sock.recv(lib.GL_MAX_MESSAGE):
-            header = ffi.from_buffer("struct gl_header *", data)
-            if header.type == lib.GL_GRANT:
-                self.granted += 1
-                self.held = int(ffi.from_buffer("struct gl_grant *", data).epoch)
-                self.note()
-                self.give_back(sock)
-            elif header.type == lib.GL_REFUSED:
-                self.refused += 1
-                self.note()
-            elif header.type == lib.GL_RESYNC:
-                sock.send(message(lib.GL_HELLO, "gl_hello", flags=lib.GL_HELLO_WANTS))
+
+    def granted(self, sock: socket.socket, epoch: int) -> None:
+        self.grants += 1
+        self.held = epoch
+        self.note()
+        self.give_back(sock)
+
+    def refused(self, _: str) -> None:
+        self.refusals += 1
+        self.note()
 
     def give_back(self, sock: socket.socket) -> None:
-        """After a while, and ask again in the same breath."""
+        """After a while."""
         time.sleep(HOLD_S)
-        released, self.held = self.held, 0
-        sock.send(
-            message(
-                *(lib.GL_RELEASED, "gl_released"),
-                epoch=released,
-                flags=lib.GL_RELEASED_WANTS,
-            )
-        )
-
-
-def end_with_parent() -> None:
-    """A test that is killed leaves nobody behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        self.release(sock)
 
 
 def run_job(run_dir: Path, counts: mmap.mmap, place: int, job: int) -> None:
@@ -107,7 +65,7 @@ def run_job(run_dir: Path, counts: mmap.mmap, place: int, job: int) -> None:
     register(run_dir / "admin.sock", job, OPTIONS)
     if os.fork() == 0:
         end_with_parent()
-        Asker(run_dir / "tenant.sock", counts, place).ask_for_ever()
+        Asker(run_dir / "tenant.sock", counts, place).run()
     signal.pause()
 
 

@@ -33,6 +33,7 @@ from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased, config_text
 from tests.slurm.processes import wait_until
+from tests.support.wire_client import message
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
@@ -110,24 +111,16 @@ def test_comment_keeps_the_sites_own_words_and_replaces_ours() -> None:
         usage_record.merged("x" * 65_500, ours)
 
 
-def message(kind: str, number: int) -> bytearray:
-    made = ffi.new(f"struct {kind} *")
-    header = made if kind == "gl_header" else made.header
-    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
-    header.type, header.length = number, ffi.sizeof(f"struct {kind}")
-    return bytearray(ffi.buffer(made))
-
-
 def test_wire_round_trip_and_faults() -> None:
     assert uuid_text(uuid_bytes(UUID)) == UUID
-    request = bytes(message("gl_header", lib.GL_REQUEST))
+    request = message(lib.GL_REQUEST)
     assert client_messages.parse(request) == client_messages.Request()
-    hello = message("gl_hello", lib.GL_HELLO)
+    hello = bytearray(message(lib.GL_HELLO))
     assert client_messages.parse(bytes(hello)) == client_messages.Hello(0, False, {})
     hello[28] = 17  # n_devices
     with pytest.raises(header.WireError, match="17 devices"):
         client_messages.parse(bytes(hello))
-    later = message("gl_header", lib.GL_REQUEST)
+    later = bytearray(message(lib.GL_REQUEST))
     later[4] = 9
     with pytest.raises(header.WireError, match="its interposer speaks version 9 of the protocol"):
         client_messages.parse(bytes(later))
@@ -250,7 +243,7 @@ def test_garbage_on_either_socket_is_answered_and_forgotten(leased: Leased, data
 
 
 def test_messages_before_hello_are_refused(leased: Leased) -> None:
-    request = bytes(message("gl_header", lib.GL_REQUEST))
+    request = message(lib.GL_REQUEST)
     reply = ffi.from_buffer("struct gl_refused *", send(leased.run_dir / "tenant.sock", request))
     assert reply.code == lib.GL_REFUSED_NO_TENANT
 
