@@ -28,8 +28,7 @@ from typing import Any
 
 from leased.api.client import ask
 from leased.base.errors import Refused
-from tests.gpu.build import KERNELS, build
-from tests.gpu.check_slices import Resident, seconds_of, stops_of
+from tests.gpu.check_slices import change, change_s, filled, resident, stops_of
 from tests.gpu.check_swap import swapping
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
@@ -149,31 +148,22 @@ def check_torch(chosen: argparse.Namespace) -> Result:
 
 
 def check_stops(chosen: argparse.Namespace) -> Result:
-    mib = str(chosen.stops_mib)
-    command = [str(build("resident")), str(KERNELS), mib, "1", mib]
-    moves: list[dict[str, Any]] = []
+    command, moves = resident(chosen.stops_mib), []  # type: tuple[list[str], list[dict[str, Any]]]
     steps: Steps = chosen.steps_found
     with swapping(chosen.stops_mib * 1.5 / 1024) as share:
         jobs = [
             share.tenant(f"job {n}", "memory:swap,lock:on,tq:1", command, environment(chosen))
             for n in range(2)
         ]
-        with stopping(*jobs):
-            both = [Resident(job) for job in jobs]
-            for one in both:
-                one.ask("fill")
-            both[0].ask("change 4")
-            once = seconds_of(both[0].ask("change 8")) / 8
-            for gpu in range(1, -1, -1):
+        with filled(jobs, chosen.stops_mib) as both:
+            rounds = max(1, round(LONG_S / change_s(both[0])))
+            for gpu in (1, 0):
                 move(share, jobs[0], gpu, moves, steps)
             before = stops_of(jobs[0])
-            for one in both:
-                for _ in range(KERNELS_EACH):
-                    one.job.say(f"change {max(1, round(LONG_S / once))}")
-            took = [round(seconds_of(one.answer()), 1) for one in both for _ in range(KERNELS_EACH)]
+            took = [round(seconds, 1) for seconds in change(both, rounds, KERNELS_EACH)]
             stops = stops_of(jobs[0]) - before
             steps.add("the interposer of job 0", jobs[0].said()[-4000:])
-            wrong = sum(one.ask("check")["wrong"] for one in both)
+            wrong = sum(one.do("check")["wrong"] for one in both)
     moved = sum(answer["state"] == "moved" for answer in moves)
     return {
         "good": moved == len(moves) and stops > 0 and wrong == 0,

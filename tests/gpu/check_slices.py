@@ -16,7 +16,6 @@ and without the checks of PyTorch and JAX. SHARES stands for all of shares and l
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import threading
@@ -33,6 +32,7 @@ from tests.gpu import commands
 from tests.gpu.build import KERNELS, build, build_all
 from tests.gpu.check_elastic import Program
 from tests.gpu.checks import Result, run_checks
+from tests.gpu.idle.residents import Resident
 from tests.gpu.jobs import (
     Job,
     Sharing,
@@ -432,47 +432,50 @@ def check_handoff(bench: Bench) -> Result:
     }
 
 
-class Resident:
-    """A program that holds memory: resident.cu."""
-
-    def __init__(self, job: Job):
-        self.job = job
-        _, self.read = job.next_line(0)
-
-    def answer(self) -> dict[str, Any]:
-        line, self.read = self.job.next_line(self.read)
-        return dict(json.loads(line))
-
-    def ask(self, line: str) -> dict[str, Any]:
-        self.job.say(line)
-        return self.answer()
+@contextmanager
+def filled(jobs: Sequence[Job], mib: int) -> Iterator[list[Resident]]:
+    """Programs that each hold so much memory are full of it within, and gone at its end."""
+    with stopping(*jobs):
+        found = [Resident(job, mib << 20) for job in jobs]
+        for one in found:
+            one.hear()
+            one.do("fill")
+        yield found
 
 
-def seconds_of(answer: Mapping[str, Any]) -> float:
-    return float(answer["answered"] - answer["asked"])
+def resident(mib: int) -> list[str]:
+    """A program that holds so much memory in one piece."""
+    return [str(build("resident")), str(KERNELS), str(mib), "1", str(mib)]
+
+
+def change_s(one: Resident) -> float:
+    """How long it needs to change all of its memory once."""
+    one.do("change 4")
+    return float(one.do("change 8")["seconds"]) / 8
+
+
+def change(residents: Sequence[Resident], rounds: int, kernels: int) -> list[float]:
+    """All change their memory at once, by so many kernels of so many rounds each: the seconds of
+    each kernel, also those in which it waited."""
+    for one in residents:
+        for _ in range(kernels):
+            one.tell(f"change {rounds}")
+    return [float(one.hear()["seconds"]) for one in residents for _ in range(kernels)]
 
 
 def check_moved(bench: Bench) -> Result:
     """Two jobs that do not fit, each with kernels that change all of its memory."""
-    mib = str(bench.piece_mib)
-    command = [str(build("resident")), str(KERNELS), mib, "1", mib]
+    command = resident(bench.piece_mib)
     with sharing(bench.cap) as share:
         jobs = [
             bench.tenant(share, f"job {n}", "memory:swap,lock:on,tq:1", command) for n in range(2)
         ]
-        with stopping(*jobs):
-            both = [Resident(job) for job in jobs]
-            for one in both:
-                one.ask("fill")
-            both[1].ask("change 4")
-            once = seconds_of(both[1].ask("change 8")) / 8
+        with filled(jobs, bench.piece_mib) as both:
+            once = change_s(both[1])
             rounds = max(1, round(bench.long_s / 2 / once))
-            for one in both:
-                for _ in range(2):
-                    one.job.say(f"change {rounds}")
-            took = [seconds_of(one.answer()) for one in both for _ in range(2)]
+            took = change(both, rounds, 2)
             stops = [stops_of(job) for job in jobs]
-            wrong = sum(one.ask("check")["wrong"] for one in both)
+            wrong = sum(one.do("check")["wrong"] for one in both)
             usage = [share.usage(job) for job in jobs]
     return {
         "good": wrong == 0 and min(stops) > 0,

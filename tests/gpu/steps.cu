@@ -5,10 +5,10 @@
 // back. KERNEL: spin, or add:MIB, which passes over so much memory, or add:MIB:PASSES, so often
 // whatever NS says. With EVERY_MS a step is due so often on average, at random from half to one and
 // a half of that, whether the last one has ended or not, and the program waits for each: a server.
-// Without, QUEUED steps are submitted ahead: a training. It prints `ready` with the ms of a kernel,
-// how many passes it is, and the bytes that it reads and writes. For each line of its input, SETTLE
-// SECONDS, it works for both and prints a line of JSON of the SECONDS: the steps that ended in
-// them, from the first to the last, and how long each took, if any did.
+// Without, QUEUED steps are submitted ahead: a training. It prints `ready` with how many passes a
+// kernel is. For each line of its input, SETTLE SECONDS, it works for both and prints a line of
+// JSON of the SECONDS: the steps that ended in them, from the first to the last, and how long each
+// took, if any did.
 #include "driver.cuh"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #define MOST_QUEUED 64
-#define TRIED 64 // passes, or kernels, by which the length of one is found
+#define TRIED 64 // passes, by which the length of one is found
 #define MIB (UINT64_C(1) << 20)
 
 static CUfunction spin, add;
@@ -48,16 +48,15 @@ static void step(void)
 		CU(cuMemcpyDtoHAsync(host, copied, out_bytes, stream));
 }
 
-static double ms_of(unsigned long long much, unsigned long times)
+static double ms_of(unsigned long long much)
 {
 	double start;
 
 	CU(cuStreamSynchronize(stream));
 	start = now_s();
-	for (unsigned long i = 0; i < times; i++)
-		launch(much);
+	launch(much);
 	CU(cuStreamSynchronize(stream));
-	return (now_s() - start) * 1e3 / (double)times;
+	return (now_s() - start) * 1e3;
 }
 
 // The passes that take so long, or the ns themselves.
@@ -69,7 +68,7 @@ static unsigned long long amount_of(double ns)
 		return (unsigned long long)ns;
 	pass_ms = INFINITY;
 	for (int i = 0; i < TRIED / 8; i++)
-		pass_ms = std::min(pass_ms, ms_of(TRIED, 1) / TRIED);
+		pass_ms = std::min(pass_ms, ms_of(TRIED) / TRIED);
 	return std::max(1ull, (unsigned long long)(ns / 1e6 / pass_ms + 0.5));
 }
 
@@ -167,7 +166,7 @@ static void work(double settle, double seconds, unsigned long queued)
 
 int main(int argc, char **argv)
 {
-	double settle, seconds, every_ms, kernel_ms = INFINITY;
+	double settle, seconds, every_ms;
 	unsigned long queued;
 	char line[64] = "", *passes = line;
 
@@ -185,10 +184,7 @@ int main(int argc, char **argv)
 		DIE("QUEUED is from 1 to %d", MOST_QUEUED);
 	prepare(argv[1]);
 	amount = *passes == ':' ? strtoull(passes + 1, NULL, 10) : amount_of(atof(argv[3]));
-	for (int i = 0; i < 4; i++)
-		kernel_ms = std::min(kernel_ms, ms_of(amount, TRIED / 16));
-	printf("{\"kernel_ms\": %.6f, \"passes\": %llu, \"kernel_bytes\": %llu}\nready\n",
-	       kernel_ms, words ? amount : 0, words ? 8 * words * amount : 0);
+	printf("{\"passes\": %llu}\nready\n", words ? amount : 0);
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		if (sscanf(line, "%lf %lf", &settle, &seconds) != 2)

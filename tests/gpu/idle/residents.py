@@ -83,15 +83,16 @@ class Resident:
         self.job.say(line)
 
     def hear(self, timeout: float = LIMIT_S) -> dict[str, Any]:
+        """What came of a line; seconds: from its question to the answer, as the job sees it."""
         line, self.read = self.job.next_line(self.read, timeout)
         answer: dict[str, Any] = json.loads(line)
+        if "answered" in answer:
+            answer["seconds"] = answer["answered"] - answer["asked"]
         return answer
 
     def do(self, line: str, timeout: float = LIMIT_S) -> dict[str, Any]:
-        """What came of it; seconds: from its question to the answer, as the job sees it."""
         self.tell(line)
-        answer = self.hear(timeout)
-        return answer | {"seconds": answer["answered"] - answer["asked"]}
+        return self.hear(timeout)
 
     def right(self) -> bool:
         """Whether all of its memory is what it must be."""
