@@ -54,7 +54,7 @@ class Memory:
         amounts = event.bytes, holds, event.fixed, event.resident
         usage.move(0, residency.set_bytes(tenant.id, *amounts, place=tenant.place))
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
-        if residency.leaving(tenant.id) < leaving:
+        if residency.leaving(tenant.id) != leaving:
             self._watch(tenant.id, device)
         self.refit(device)
         self._see_off(tenant)
@@ -131,9 +131,10 @@ class Memory:
             self.leave(tenant)
 
     def awaits_room(self, tenant: Tenant) -> bool:
-        """The driver brings the tenant's memory in, and kills its program where there is no room,
-        so it cannot begin before what others have to evict has left."""
-        return not tenant.swaps and any(d.residency.awaits_room() for d in tenant.devices)
+        """The driver brings managed memory in, and kills a program where there is no room, so its
+        tenant cannot begin before what others have to evict has left, nor one that swaps beside
+        it."""
+        return any(d.residency.awaits_room(tenant.swaps) for d in tenant.devices)
 
     def restored(self, tenant: Tenant) -> None:
         """The tenant has restored all its memory, so the link is free for others."""

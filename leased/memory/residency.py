@@ -121,7 +121,7 @@ class Residency:
     def leaving(self, tenant: int) -> int:
         """Bytes that the tenant has been told to evict, and can evict now."""
         share = self.shares.get(tenant, NO_SHARE)
-        return 0 if share.holds or share.stuck else share.leaving
+        return 0 if share.holds or share.stuck or share.stalled else share.leaving
 
     def crowded_out(self, tenant: int) -> bool:
         """Memory of others that cannot be moved leaves no room for what the tenant must have there:
@@ -139,10 +139,36 @@ class Residency:
             self.stuck > 0 and min(share.bytes, self.room // PAGING_PART) + own + stays > self.room
         )
 
-    def awaits_room(self) -> bool:
-        """Swapped memory that has been told to leave has not, and there is too much meanwhile."""
-        leaving = sum(self.leaving(tenant) for tenant in self.swappers)
+    def awaits_room(self, swaps: bool) -> bool:
+        """Swapped memory that has been told to leave has not, and there is too much meanwhile for a
+        tenant with managed memory; or, if the tenant swaps, for those beside which it holds."""
+        if swaps and not self._pages():
+            return False
+        leaving = self._leaving()
         return leaving > 0 and self.resident + leaving > self.capacity
+
+    def _leaving(self) -> int:
+        return sum(self.leaving(tenant) for tenant in self.swappers)
+
+    def _pages(self, but: Share | None = None) -> int:
+        """What holders with managed memory, but for this one, need there."""
+        if len(self.swappers) in (0, len(self.shares)):
+            return 0
+        return sum(self._floor(share) for share in self.shares.values() if share is not but)
+
+    def _floor(self, share: Share) -> int:
+        """What the tenant needs beside swapped memory while it holds, since the driver kills a
+        program for whose pages it finds no room."""
+        if share.swaps or not share.holds or not self.swappers:
+            return 0
+        return min(share.bytes, self.room // PAGING_PART)
+
+    def _free(self) -> int:
+        """Room for swapped memory; below 0: there is too much of it."""
+        if len(self.swappers) in (0, len(self.shares)):
+            return self.capacity - self.resident
+        short = sum(max(0, self._floor(s) - s.resident) for s in self.shares.values())
+        return self.capacity - self.resident - short
 
     def keep_out(self, tenant: int) -> dict[int, int]:
         """Which tenants keep it out and with how many bytes, the most first; empty: none do."""
@@ -179,11 +205,11 @@ class Residency:
 
     def _moving(self, share: Share) -> tuple[int, int]:
         """Both: bytes of its own that are missing, and of others that would be displaced."""
-        capacity, others = self.capacity, self.resident - share.resident
+        most, resident = max(0, self.capacity - self._pages(share)), share.resident
         size = share.bytes
-        size = size if size < capacity else capacity
-        missing = size - share.resident - share.untouched
-        displaced = others + size - capacity
+        size = size if size < most else most
+        missing = size - resident - share.untouched
+        displaced = size - resident - self._free()
         return missing if missing > 0 else 0, displaced if displaced > 0 else 0
 
     # -- what tenants and the driver say ----------------------------------------------
@@ -290,7 +316,7 @@ class Residency:
         bytes_in, bytes_out = self._moving(share)
         self._set_role(tenant, share, holds=True)
         movable = max(0, share.bytes - share.stuck)  # it may report more than it has
-        self._set_resident(tenant, share, min(movable, self.capacity))
+        self._set_resident(tenant, share, min(movable, max(0, self.capacity - self._pages(share))))
         if bytes_out:
             self._take(bytes_out, tenant)
         # What it has reported has been used, also where there is no room for it in the model.
@@ -306,9 +332,10 @@ class Residency:
         if now > share.time.there_at:
             share.pass_time_there(now)
         before, size, capacity = share.resident, share.bytes, self.capacity
+        capacity = max(0, capacity - self._pages(share))
         size = size if size < capacity else capacity
         more = size - before
-        bytes_in, bytes_out = more - share.untouched, self.resident + more - capacity
+        bytes_in, bytes_out = more - share.untouched, self.resident + more - self.capacity
         if before:
             (self.holding if share.holds else self.resting).pop(tenant)
             self.holding[tenant] = share
@@ -331,7 +358,7 @@ class Residency:
     def _keep(self, tenant: int, share: Share) -> None:
         """A tenant that swaps keeps what it was told to evict and has not evicted."""
         share.pass_time(self.where.now)
-        share.leaving = share.coming = 0
+        share.leaving = share.coming = share.recalled = 0
         if share.stalled:
             share.stalled = False
             self._set_stuck(share)
@@ -355,6 +382,8 @@ class Residency:
         """Let a waiter that swaps restore what there is room for. With `displace`, which is for
         the first in the line, tenants that do not hold make room for it.
 
+        Beside a holder with managed memory, none is displaced, and what leaves is waited for.
+
         Returns (bytes in, bytes of others out).
         """
         share = self._share(tenant)
@@ -363,11 +392,14 @@ class Residency:
         missing = self.missing(tenant)
         if not missing:
             return 0, 0
-        free = max(0, self.capacity - self.resident)
-        if displace:
-            free += self.idle - share.resident
+        free = self._free()
+        if self._pages():
+            free -= self._leaving()
+        elif displace:
+            free = max(0, free) + self.idle - share.resident
         share.pass_time(self.where.now)
-        share.coming = bytes_in = min(missing, free)
+        share.coming = bytes_in = max(0, min(missing, free))
+        share.recalled = 0
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out, tenant)
@@ -380,6 +412,7 @@ class Residency:
         """All memory of the tenant leaves the device, though nobody needs it. Returns the bytes."""
         share = self._share(tenant)
         share.pass_time(self.where.now)
+        share.recalled += share.coming
         share.parked, share.stalled, share.coming = True, False, 0
         self._set_stuck(share)
         left = 0
@@ -438,19 +471,23 @@ class Residency:
 
     def _take(self, size: int, taker: int | None) -> None:
         """Take so many bytes from tenants that do not hold, which is at most what they have."""
-        while size > 0:
-            loser, share = self._first_to_lose()
-            resident = share.resident
-            lost = size if size < resident else resident
-            self._set_resident(loser, share, resident - lost)
+        while size > 0 and (found := self._first_to_lose()):
+            loser, share, most = found
+            lost = size if size < most else most
             size -= lost
+            left = share.resident - lost
             if share.place is not None:
                 self.shrunk.add(loser)
             if share.reported is not None:
                 share.taken = lost + (share.taken if share.leaving else 0)
                 share.taker = taker
-                share.leaving += lost
                 self.lost[loser] = self.lost.get(loser, 0) + lost
+                if share.holds:
+                    share.leaving += lost
+                else:
+                    share.evict(lost)
+                    left = min(left, share.movable)
+            self._set_resident(loser, share, left)
 
     # -- one share ---------------------------------------------------------------------
 
@@ -517,13 +554,19 @@ class Residency:
             return self.holding
         return self.resting if share.place is None or share.reported is None else self.queued
 
-    def _first_to_lose(self) -> tuple[int, Share]:
-        """The tenant that loses memory first. StopIteration: no tenant has any."""
+    def _first_to_lose(self) -> tuple[int, Share, int] | None:
+        """The tenant that loses memory first, and how much it can lose; None: no tenant can."""
         if self.resting:
-            return next(iter(self.resting.items()))
+            loser, share = next(iter(self.resting.items()))
+            return loser, share, share.resident
         if self.queued:
-            return max(self.queued.items(), key=lambda item: item[1].place or 0)
-        return next(iter(self.holding.items()))
+            loser, share = max(self.queued.items(), key=lambda item: item[1].place or 0)
+            return loser, share, share.resident
+        for loser, share in self.holding.items():
+            most = share.resident - self._floor(share)
+            if most > 0:
+                return loser, share, most
+        return None
 
     def _set_counted(self, share: Share) -> None:
         """Count the tenant's memory in the total, unless it is parked and all has left."""

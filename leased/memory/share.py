@@ -19,9 +19,9 @@ class Share:
     resident: the part of `bytes` that is on the device by the model. untouched: the part that was
     allocated and never used. reported: the part that a tenant that swaps has reported to be on the
     device; None: its memory is managed. leaving: the part of `reported` that it was told to evict
-    and still has. coming: what it was told to restore before its turn, and has not. stuck: the part
-    of `reported` that cannot be moved for now. counted: the part of `bytes` that is in the device's
-    total.
+    and still has. coming: what it was told to restore before its turn, and has not. recalled: what
+    it was told to restore and then to evict, and may report yet. stuck: the part of `reported` that
+    cannot be moved for now. counted: the part of `bytes` that is in the device's total.
 
     place: the tenant's place in the line. holds: it has a lease. parked: its memory is sent away.
     frozen: its processes cannot act. stalled: it was told to evict memory and makes no progress.
@@ -36,6 +36,7 @@ class Share:
     reported: int | None = None
     leaving: int = 0
     coming: int = 0
+    recalled: int = 0
     stuck: int = 0
     counted: int = 0
     place: Place | None = None
@@ -105,12 +106,23 @@ class Share:
         settled = (self.reported or 0) - self.leaving + self.coming
         return max(0, min(settled, self.bytes - self.untouched))
 
+    def evict(self, size: int) -> None:
+        """The tenant, which swaps and does not hold, is told to evict so many bytes of what is on
+        the device or under way. It restores no more from then on, so of what was under way only
+        that leaves which it reports after all."""
+        there = max(0, (self.reported or 0) - self.leaving)
+        self.leaving += min(size, there)
+        self.recalled += max(0, size - there)
+        self.coming = 0
+
     def report(self, resident: int) -> None:
         """The tenant reports how much is on the device now. If it is less, the rest has left."""
         more = resident - (self.reported or 0)
         if more < 0:
             self.stalled = False
-        self.leaving = max(0, self.leaving - max(0, -more))
+        late = min(self.recalled, max(0, more))
+        self.recalled -= late
+        self.leaving = max(0, self.leaving + late - max(0, -more))
         self.coming = max(0, self.coming - max(0, more))
         self.reported = resident
         self.untouched = min(self.untouched, max(0, self.bytes - resident))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leased import policy
-from leased.core import chains, leasing
+from leased.core import leasing
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested, Restored
 from leased.core.leasing import Leasing
 from leased.core.state import Lease, Tenant
@@ -116,7 +116,6 @@ def own_quantum(self: Leasing, tenant: Tenant, until: int, joined: Lease | None 
     ("owner", "name", "fault", "first"),
     [
         (Leasing, "grant", own_quantum, 20),
-        (chains, "fit", lambda *_: True, 60),
         (leasing, "fit", lambda *_: True, 0),
     ],
 )

@@ -1,10 +1,11 @@
 """Managed memory beside swapped memory: the driver kills a program whose pages find no room, so
-its holder hears of its lease once what others have to evict has left."""
+its holder hears of its lease once what others have to evict has left, and whoever swaps beside it
+leaves it some room."""
 
 from __future__ import annotations
 
 from leased import policy
-from leased.core.actions import Action, Contend, Evict, Grant, Revoke
+from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
 from leased.core.arbiter import (
     Arbiter,
     Closed,
@@ -14,6 +15,7 @@ from leased.core.arbiter import (
     Opened,
     Released,
     Requested,
+    Restored,
     Thawed,
     Tick,
 )
@@ -115,3 +117,77 @@ def test_nobody_is_let_in_where_memory_that_stays_leaves_next_to_nothing() -> No
     a.handle(Released(NEXT, a.tenants[NEXT].granted), 3 * S)
     a.handle(Thawed(SWAPS), 4 * S)
     assert of(Grant, a.handle(MemoryChanged(SWAPS, "d0", 100, 0, 60), 5 * S)) == [MANAGED]
+
+
+# -- what was told to come, and then to leave ------------------------------------------------------
+
+
+def recalled() -> tuple[Arbiter, list[Action]]:
+    """A waiter was told to bring in 50 bytes, and to evict 40 of them before it has said more."""
+    a = Arbiter({"d0": 100}, policy.make)
+    for tenant, swaps, size in ((MANAGED, False, 50), (SWAPS, True, 50), (NEXT, False, 90)):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S, swaps=swaps), 0)
+        a.handle(MemoryChanged(tenant, "d0", size, 0, size if swaps else None), 0)
+    a.handle(MemoryChanged(SWAPS, "d0", 50, 0, 0), 0)
+    a.handle(Requested(MANAGED), 0)
+    a.handle(Requested(NEXT), 0)
+    assert of(Preload, a.handle(Requested(SWAPS), 0)) == [SWAPS]
+    actions = a.handle(Released(MANAGED, a.tenants[MANAGED].granted), S)
+    assert of(Evict, actions) == [SWAPS]
+    return a, actions
+
+
+def test_memory_that_never_came_is_not_waited_for() -> None:
+    assert of(Grant, recalled()[1]) == [NEXT]
+
+
+def test_memory_that_comes_all_the_same_leaves_again() -> None:
+    residency = recalled()[0].devices["d0"].residency
+    residency.set_bytes(SWAPS, 50, False, reported=50)
+    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (40, 10)
+    residency.set_bytes(SWAPS, 50, False, reported=10)
+    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (0, 10)
+
+
+# -- beside a holder with managed memory -------------------------------------------------------
+
+FIRST, SECOND = 4, 5
+
+
+def beside(managed: int) -> Arbiter:
+    """A tenant whose memory is managed never heeds locks and holds, and one holds that swaps."""
+    a = Arbiter({"d0": 100}, policy.make)
+    a.handle(Opened(MANAGED, ("d0",), "off", 10 * S, swaps=False), 0)
+    a.handle(MemoryChanged(MANAGED, "d0", managed, 0, None), 0)
+    a.handle(Requested(MANAGED), 0)
+    for tenant in (FIRST, SECOND):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S, swaps=True), 0)
+        for there in (60, 0):
+            a.handle(MemoryChanged(tenant, "d0", 60, 0, there), 0)
+    assert of(Grant, a.handle(Requested(FIRST), 0)) == [FIRST]
+    a.handle(MemoryChanged(FIRST, "d0", 60, 0, 60), 0)
+    a.handle(Restored(FIRST, a.tenants[FIRST].granted), 0)
+    return a
+
+
+def test_whoever_swaps_beside_it_waits_for_what_leaves() -> None:
+    a = beside(90)
+    a.handle(Requested(SECOND), 0)
+    actions = a.handle(Released(FIRST, a.tenants[FIRST].granted), S)
+    assert (of(Evict, actions), of(Grant, actions)) == ([FIRST], [])
+    assert of(Grant, a.handle(MemoryChanged(FIRST, "d0", 60, 0, 0), 2 * S)) == [SECOND]
+
+
+def test_nobody_is_displaced_for_whoever_is_next_there() -> None:
+    a = beside(20)
+    a.handle(Opened(NEXT, ("d0",), "on", 10 * S, swaps=True), 0)
+    a.handle(MemoryChanged(NEXT, "d0", 20, 0, 20), 0)
+    assert of(Preload, a.handle(Requested(SECOND), 0)) == []
+
+
+def test_swapped_memory_leaves_it_the_room_that_the_driver_needs() -> None:
+    a = beside(90)
+    residency = a.devices["d0"].residency
+    a.handle(MemoryChanged(FIRST, "d0", 100, 0, 60), S)
+    assert residency.resident_of(FIRST) == 100 - 100 // 64
+    assert residency.resident_of(MANAGED) == 100 // 64
