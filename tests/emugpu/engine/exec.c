@@ -499,7 +499,8 @@ static void run(struct engine *engine, struct op *op)
 		account->busy_ns += ns;
 		load_add(context, engine->until - ns, engine->until);
 		account->kernels += finished && op->kind == EMU_LAUNCH;
-		trace(context, start, engine->until);
+		if (ns) /* not so what ends with its process, or with the device */
+			trace(context, start, engine->until);
 	}
 	op->running = false;
 	context->running--;

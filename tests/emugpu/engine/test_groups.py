@@ -9,6 +9,7 @@ import pytest
 
 from tests.emugpu.programs import finish, go_on, line, program, run
 from tests.emugpu.server import EmulatedGpu
+from tests.slurm.processes import wait_until
 from tests.support.together import zip_strict
 
 GROUPS = "from tests.emugpu.groups_api import *\nwatch()\n"
@@ -130,6 +131,36 @@ def test_groups_take_turns_by_their_slices(emulated_gpu: EmulatedGpu) -> None:
         (process.pid, us * MODEL_NS // CARD_US + SWITCH_NS)
         for process, us in zip_strict((one, two), slices)
     }
+
+
+def alive(gpu: EmulatedGpu) -> list[int]:
+    return [process["pid"] for process in gpu.stats()["processes"] if process["alive"]]
+
+
+def test_work_that_ends_with_its_process_has_not_computed(emulated_gpu: EmulatedGpu) -> None:
+    stopped = """
+setup()
+s = ok(d.cuStreamCreate(1)); n = 100 * MIB
+h, m = ok(d.cuMemAllocHost(n)), ok(d.cuMemAlloc(n))
+ok(launch("spin", 10**12)); assert compute().stop() == 0
+for _ in range(100): ok(d.cuMemcpyHtoDAsync(m, h, n, s))
+say("stopped"); wait()
+"""
+    busy = """
+setup(); ok(launch("spin", 10**12)); say(os.getpid()); wait()
+"""
+    with (
+        program(emulated_gpu, GROUPS + stopped) as one,
+        program(emulated_gpu, busy) as two,
+    ):
+        assert line(one) == "stopped"
+        rows = len(emulated_gpu.trace())
+        assert line(two) == str(two.pid)
+        wait_until("work beside it", lambda: len(emulated_gpu.trace()) > rows)
+        one.kill()
+        wait_until("its end", lambda: alive(emulated_gpu) == [two.pid])
+        two.kill()
+    assert {pid for _, pid, _, _ in emulated_gpu.trace()[rows:]} == {two.pid}
 
 
 def test_a_group_that_is_preempted_lets_the_next_one_run(emulated_gpu: EmulatedGpu) -> None:
