@@ -6,17 +6,20 @@
 #include "lease/link.h"
 #include "memory/claims.h"
 #include "memory/host.h"
+#include "memory/shortage.h"
 
 void host_memory_offered(bool offered)
 {
 	host_offered(offered);
 	claims_offered(offered);
+	shortage_daemon_away(false);
 }
 
 void host_memory_forget_daemon(void)
 {
 	host_forget_daemon();
 	claims_forget_daemon();
+	shortage_daemon_away(true);
 }
 
 void host_memory_speak(void)

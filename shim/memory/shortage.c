@@ -8,6 +8,15 @@
 #include "gate/gate.h"
 #include "memory/ranges.h"
 
+#include <stdatomic.h>
+
+static atomic_bool daemon_away;
+
+void shortage_daemon_away(bool away)
+{
+	atomic_store(&daemon_away, away);
+}
+
 static bool report_shortage(struct shortage *shortage, CUdevice device, uint64_t size)
 {
 	if (!size || !device_uuid(device))
@@ -27,7 +36,7 @@ bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, 
 	            (shortage->bytes || report_shortage(shortage, device, size)) &&
 	            !gate_wait(false);
 
-	if (more && !shortage->since)
+	if (more && (!shortage->since || atomic_load(&daemon_away)))
 		shortage->since = now_ns();
 	if (more && now_ns() - shortage->since < EVICTION_WAIT_NS) {
 		pause_us(EVICTION_PAUSE_US);

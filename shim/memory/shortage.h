@@ -23,4 +23,8 @@ struct shortage {
  * `result` is final. */
 bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, uint64_t size);
 
+/* Of the client thread: while the daemon is away nobody lets other jobs evict, so that the time for
+ * it begins when the daemon is there again. */
+void shortage_daemon_away(bool away);
+
 #endif
