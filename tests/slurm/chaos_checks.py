@@ -99,13 +99,17 @@ def wrong(report: dict[str, Any]) -> bool:
     return "error" not in report and report["right"] != report["checks"]
 
 
-def check_usage(run: Run, used: dict[str, dict[str, Any]], elapsed_s: float) -> list[str]:
+def check_usage(
+    run: Run, used: dict[str, dict[str, Any]], elapsed_s: float, storm: Storm
+) -> list[str]:
     """One job's figures by themselves."""
     name, said = run.spec.name, []
     if len(used) != run.spec.devices and not (used and run.hurt):  # some end before they widen
         said.append(f"{name}: usage of {len(used)} devices in sacct, wanted {run.spec.devices}")
     for figures in used.values():
         said += check_figures(run, figures, elapsed_s)
+        if not run.hurt and figures["lease_s"] == 0 and counted_s(run, storm) > MEASURE_S:
+            said.append(f"{name}: COMPLETED without a lease: {figures}")
     return said
 
 
@@ -118,8 +122,6 @@ def check_figures(run: Run, figures: dict[str, Any], elapsed_s: float) -> list[s
         said.append(f"{name}: lease and wait of {busy} s in {elapsed_s:.1f} s: {figures}")
     if figures["shared_s"] > elapsed_s + AROUND_S:
         said.append(f"{name}: shared_s is {figures['shared_s']}, it ran {elapsed_s:.1f} s")
-    if not run.hurt and figures["lease_s"] == 0:
-        said.append(f"{name}: COMPLETED without a lease: {figures}")
     return said
 
 
@@ -211,6 +213,17 @@ def gaps(storm: Storm) -> list[tuple[float, float]]:
     return [(since - STORED_S, until + BACK_S) for since, until in storm.down]
 
 
+def counted_s(run: Run, storm: Storm) -> float:
+    """For how long it worked while a daemon counted. 0: it has not said when it did."""
+    reports = run.reports().values()
+    if not reports or any("allocated_at" not in report for report in reports):
+        return 0.0
+    begin = min(report["allocated_at"] for report in reports)
+    end = max(report["finished_at"] for report in reports)
+    apart = (max(0.0, min(until, end) - max(since, begin)) for since, until in gaps(storm))
+    return float(end - begin - sum(apart))
+
+
 def check_covered(
     storm: Storm, trace: Trace, jobs: dict[int, Run], used: dict[int, dict[str, Any]]
 ) -> list[str]:
@@ -236,14 +249,9 @@ def check_presence(storm: Storm, used: dict[int, dict[str, Any]]) -> list[str]:
     """A job that always wants the device has it or waits for it, most of its time."""
     said = []
     for run in storm.runs.values():
-        reports = run.reports().values()
-        if run.hurt or run.touched or any("allocated_at" not in report for report in reports):
+        if run.hurt or run.touched:
             continue
-        begin = min(report["allocated_at"] for report in reports)
-        end = max(report["finished_at"] for report in reports)
-        counted = end - begin
-        for since, until in gaps(storm):
-            counted -= max(0.0, min(until, end) - max(since, begin))
+        counted = counted_s(run, storm)
         for figures in used[run.job_id].values():
             present = figures["lease_s"] + figures["shared_s"] + figures["wait_s"]
             if present < PRESENT * counted:

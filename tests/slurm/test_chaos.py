@@ -109,7 +109,9 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
     for run in runs:
         checks.excuse(run, used[run.job_id], storm.failed)
     said = [line for run in runs for line in checks.check_job(run, states[run.job_id])]
-    said += [line for run in runs for line in checks.check_usage(run, used[run.job_id], wall)]
+    said += [
+        line for run in runs for line in checks.check_usage(run, used[run.job_id], wall, storm)
+    ]
     said += checks.check_peaks(runs, used, storm.down)
     said += checks.check_sums(used, wall)
     trace, jobs = site.gpu.trace(), checks.jobs_by_pid(storm)
