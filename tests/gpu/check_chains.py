@@ -9,7 +9,9 @@ through N components by copies through the host, by CUDA IPC by hand, by torch.m
 by handle (chain_passing.py). dlpack: PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain
 of N components in one job, by what the daemon keeps, and by how much the last component is faster
 so, in comparisons by turns: parts of the multiprocessors under MPS (mps-N: by green contexts;
-affinity-N: by contexts with a number of multiprocessors), or time slices.
+affinity-N: by contexts with a number of multiprocessors), or time slices. mps-unlike: a chain of
+two whose first component fills the GPU with long blocks, while the second one, which takes longer
+for an item, runs many small kernels one after the other.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -22,7 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,6 +52,7 @@ HURRIED = (
     "leased.chains.optimiser.FIRST_S=0.3",
     "leased.monitors.device_monitor.LOOK_S=0.1",
 )
+UNLIKE = ("2:1056:1000", "200:16:1")  # see component.py
 WAYS = ("host", "ipc", "torch", "ours")
 LEAST_OF_HOST, LEAST_OF_IPC, LARGE_MIB = 10.0, 0.97, 64
 
@@ -151,8 +154,10 @@ def _end_mps(share: Sharing) -> None:
         os.kill(int(file.read_text()), 15)
 
 
-def optimised(mode: str, n: int, chosen: argparse.Namespace) -> Result:
-    sizes = map(str, (chosen.mib, chosen.rounds, *CHAINS[n]))
+def optimised(
+    mode: str, mib: int, kernels: Sequence[int | str], chosen: argparse.Namespace
+) -> Result:
+    sizes = map(str, (mib, chosen.rounds, *kernels))
     command = framework_python("-m", "tests.bench.chains.parts.pipeline", *sizes)
     parts = {"mps": "green", "affinity": "affinity", "slices": "none"}[mode]
     env = environment(chosen) | {"PARTS": parts}
@@ -178,7 +183,12 @@ def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
     made |= {f"passing-{n}": partial(passing, n, chosen) for n in CHAINS}
     made["dlpack"] = partial(dlpack, chosen)
     for mode in ("mps", "slices", "affinity"):
-        made |= {f"{mode}-{n}": partial(optimised, mode, n, chosen) for n in CHAINS}
+        made |= {
+            f"{mode}-{n}": partial(optimised, mode, chosen.mib, kernels, chosen)
+            for n, kernels in CHAINS.items()
+        }
+    made["mps-unlike"] = partial(optimised, "mps", 1, UNLIKE, chosen)
+    made["slices-unlike"] = partial(optimised, "slices", 1, UNLIKE, chosen)
     return made
 
 

@@ -1,10 +1,12 @@
 """A component of a chain: it takes an item, runs kernels for it, waits for them, and passes it on.
 
-`python -m tests.bench.chains.parts.component MIB ROUNDS KERNELS IN OUT`: so many kernels for an
-item, each of which passes over so much memory so often. IN and OUT are descriptors of pipes, or -1:
-the first component makes items, the last one drops them. Few items wait between two components, so
-none runs far ahead. Under MPS it has the part of the multiprocessors that the daemon says; PARTS in
-the environment says by which contexts: green (where it is not set), affinity, or none.
+`python -m tests.bench.chains.parts.component MIB ROUNDS KERNELS[:GRID:ROUNDS] IN OUT`: so many
+kernels for an item, each of which passes over so much memory so often, in as many blocks as there
+is room for; or in GRID blocks and as often as behind it. IN and OUT are descriptors of pipes, or
+-1: the first component makes items, the last one drops them. Few items wait between two
+components, so none runs far ahead. Under MPS it has the part of the multiprocessors that the daemon
+says; PARTS in the environment says by which contexts: green (where it is not set), affinity, or
+none.
 """
 
 from __future__ import annotations
@@ -45,8 +47,16 @@ def parts() -> Callable[[], int]:
     return choose
 
 
+def shape(kernels: str, rounds: int) -> tuple[int, int, int]:
+    """How many kernels, of how many blocks each, and how often they pass over the memory."""
+    own = [int(part) for part in kernels.split(":")]
+    number, grid, rounds = own if len(own) > 1 else (own[0], GRID, rounds)
+    return number, grid, rounds
+
+
 def main() -> None:
-    mib, rounds, kernels, take, put = map(int, sys.argv[1:])
+    mib, take, put = (int(sys.argv[i]) for i in (1, 4, 5))
+    kernels, grid, rounds = shape(sys.argv[3], int(sys.argv[2]))
     if put >= 0:
         fcntl.fcntl(put, F_SETPIPE_SZ, PIPE_BYTES)
     setup()
@@ -57,7 +67,7 @@ def main() -> None:
     while take < 0 or os.read(take, len(ITEM)):
         stream = choose()
         for _ in range(kernels):
-            ok(launch("add", memory, words, 1, rounds, stream=stream, grid=GRID, block=BLOCK))
+            ok(launch("add", memory, words, 1, rounds, stream=stream, grid=grid, block=BLOCK))
         ok(d.cuStreamSynchronize(stream))
         if put >= 0:
             os.write(put, ITEM)

@@ -1,5 +1,5 @@
 """A chain in one job: `python -m tests.bench.chains.parts.pipeline MIB ROUNDS KERNELS...` starts a
-component (component.py) for each number of kernels, in their order, with pipes between them. It
+component for each of these kernels (component.py), in their order, with pipes between them. It
 prints "ready" and waits for a line."""
 
 from __future__ import annotations
