@@ -9,7 +9,11 @@ beside kernels of 2.2 ms); and gpu-lease. What the batch job does is given as a 
 with the driver's slices. Prints a line a check and a table; writes classes-GPU.json in $OUT or
 build/bench. A check is good if all results are right and the service's p99 under gpu-lease is no
 worse than with the driver's slices, but for what differs by itself. On the emulated GPU: `--mib 1
---only saturating,long,copies`.
+--only saturating,long,copies,switches`.
+
+switches (not of the default): what a switch of the GPU costs the service, and which part of that a
+shorter slice of the batch job could save. No cuts; each row is another daemon or another program:
+slices of 50, 20 and 5 us; a service, and a batch job, of one thread that uses no memory.
 """
 
 from __future__ import annotations
@@ -21,11 +25,21 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.gpu.build import build
-from tests.gpu.check_pairs import HOST_MS, NOISE, PROGRAMS, bare, felt, line, together
-from tests.gpu.check_slices import Bench, programs
+from leased.slices.job import SHORT_US
+from tests.gpu.build import KERNELS, build
+from tests.gpu.check_pairs import (
+    HOST_MS,
+    NOISE,
+    PROGRAMS,
+    STEP_MS,
+    bare,
+    felt,
+    line,
+    together,
+)
+from tests.gpu.check_slices import REQUEST_MS, SWEEP_MS, Bench, programs
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import Job, on_gpu, sharing
 from tests.support.together import zip_strict
@@ -33,10 +47,13 @@ from tests.support.work_dir import work_dir
 
 SERVICE = "service"
 BESIDE = ("saturating", "long", "copies", "training")
+SWITCHES = "switches"
 OPTIONS = ("class:online", "class:offline")
 PERCENTS = (100, 50, 30)
 MPS = "nvidia-cuda-mps-control"
 MANY = '[classes]\nmay_online = ["all"]\n'
+UNCUT = MANY + 'controller = "slices"\n'
+SHORT = "leased.classes.controller.SHORT_US={}"  # for the daemon (tests/slurm/hurried.py)
 
 Found = dict[str, Result]  # what each of the two felt, by its name
 
@@ -116,6 +133,77 @@ def check(bench: Bench, name: str) -> Result:
     }
 
 
+class Switched(NamedTuple):
+    """A row of `switches`. us: slice of the batch job. memory: of the service, of the batch job,
+    whether it sweeps memory by all multiprocessors, or is one thread."""
+
+    us: int = SHORT_US
+    memory: tuple[bool, bool] = (True, True)
+
+    @property
+    def title(self) -> str:
+        one = [n for n, sweeps in zip_strict(("service", "batch"), self.memory) if not sweeps]
+        return f"{self.us} us" + "".join(f", {name} of one thread" for name in one)
+
+
+ROWS = (
+    Switched(),
+    Switched(20),
+    Switched(5),
+    Switched(memory=(False, True)),
+    Switched(memory=(True, False)),
+)
+
+
+def spins(ms: float, kernels: int, queued: int) -> list[str]:
+    """Kernels of one thread that take so long."""
+    amount = f"{round(ms * 1e6)}x{kernels}"
+    return [str(build("shares")), str(KERNELS), "spin", amount, str(queued)]
+
+
+def commands(bench: Bench, row: Switched) -> list[list[str]]:
+    pair = (SERVICE, BESIDE[0])
+    thread = spins(REQUEST_MS, 1, 1), spins(SWEEP_MS, round(STEP_MS / SWEEP_MS), 2)
+    return [
+        PROGRAMS[name](bench) if sweeps else spin
+        for name, sweeps, spin in zip_strict(pair, row.memory, thread)
+    ]
+
+
+def switched(bench: Bench, row: Switched) -> tuple[Result, Found]:
+    """What the service takes alone; and what both felt under gpu-lease."""
+    pair, made = (SERVICE, BESIDE[0]), commands(bench, row)
+    with sharing("32GiB", UNCUT, copies=True, hurried=[SHORT.format(row.us)]) as share:
+        jobs = [bench.tenant(share, *of) for of in zip_strict(pair, OPTIONS, made)]
+        with programs(*jobs) as both:
+            both[0].job.say(line(SERVICE, bench.seconds / 2))
+            return felt(both[0].result()), together(pair, both, bench.settle, bench.seconds)
+
+
+def check_switches(bench: Bench) -> Result:
+    pair = (SERVICE, BESIDE[0])
+    driver = bare(bench, [pair])[pair]
+    texts = [f"driver {_latency(driver[SERVICE])}, batch {driver[pair[1]]['done_s']:.1f}/s"]
+    found = {}
+    for row in ROWS:
+        before, both = switched(bench, row)
+        found[row.title] = {"alone": before, **both}
+        more = both[SERVICE]["mean_ms"] - before["mean_ms"]
+        part = both[pair[1]]["done_s"] / (driver[pair[1]]["done_s"] or 1)
+        texts.append(
+            f"{row.title}: alone {_latency(before)}, beside {_latency(both[SERVICE])} "
+            f"({1e3 * more:+.0f} us, {more / before['mean_ms']:.1%}), batch {part:.3f}"
+        )
+        print(texts[-1], flush=True)
+    wrong = sum(one["wrong"] for row in (driver, *found.values()) for one in row.values())
+    return {
+        "good": wrong == 0,
+        "summary": "; ".join([*texts, f"{wrong} wrong"]),
+        "driver": driver,
+        "rows": found,
+    }
+
+
 def _latency(found: Mapping[str, Any]) -> str:
     return "/".join(f"{found[key]:.2f}" for key in ("mean_ms", "p50_ms", "p99_ms"))
 
@@ -133,6 +221,7 @@ def main() -> int:
     build("shares")
     bench = Bench(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, 10, 64, "6GiB")
     checks = {name: partial(check, bench, name) for name in BESIDE}
+    checks[SWITCHES] = partial(check_switches, bench)
     return run_checks(f"classes-{chosen.gpu}", checks, chosen.only.split(","))
 
 
