@@ -1,15 +1,17 @@
 """A service with class:online beside batch jobs with class:offline, and by other ways.
 
-`python -m tests.gpu.check_classes [--only saturating,long,copies,training]` on a machine with a
-GPU, as root; some three minutes. The programs are those of tests/gpu/check_pairs.py: a service of
-3.1 ms every 20 ms on average, alone and beside kernels of 2.2 ms, of 300 ms, copies to the device
-and back, and a training of PyTorch, where it is there. Ways: the driver's time slices; MPS with
-100, 50 and 30% of the multiprocessors for the batch job, where a server of it can be started (only
-beside kernels of 2.2 ms); and gpu-lease. What the batch job does is given as a part of what it does
-with the driver's slices. Prints a line a check and a table; writes classes-GPU.json in $OUT or
-build/bench. A check is good if all results are right and the service's p99 under gpu-lease is no
-worse than with the driver's slices, but for what differs by itself. On the emulated GPU: `--mib 1
---only saturating,long,copies,switches`.
+`python -m tests.gpu.check_classes [--only saturating,long,copies,training] [--xsched DIR]` on a
+machine with a GPU, as root; some three minutes, and one more with XSched. The programs are those of
+tests/gpu/check_pairs.py: a service of 3.1 ms every 20 ms on average, alone and beside kernels of
+2.2 ms, of 300 ms, copies to the device and back, and a training of PyTorch, where it is there.
+Ways: the driver's time slices; MPS with 100, 50 and 30% of the multiprocessors for the batch job,
+where a server of it can be started (only beside kernels of 2.2 ms); XSched's policy HPF (the
+highest priority first) with the service above the batch job, where DIR is what it was installed
+into; and gpu-lease. What the batch job does is given as a part of what it does with the driver's
+slices. Prints a line a check and a table; writes classes-GPU.json in $OUT or build/bench. A check
+is good if all programs ran, all results are right and the service's p99 under gpu-lease is no worse
+than with the driver's slices, but for what differs by itself. On the emulated GPU: `--mib 1 --only
+saturating,long,copies,switches`.
 
 switches (not of the default): what a switch of the GPU costs the service, and which part of that a
 shorter slice of the batch job could save. No cuts; each row is another daemon or another program:
@@ -22,9 +24,10 @@ import argparse
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from leased.slices.job import SHORT_US
@@ -41,7 +44,8 @@ from tests.gpu.check_pairs import (
 )
 from tests.gpu.check_slices import REQUEST_MS, SWEEP_MS, Bench, programs
 from tests.gpu.checks import Result, run_checks
-from tests.gpu.jobs import Job, on_gpu, sharing
+from tests.gpu.jobs import Job, JobFailed, on_gpu, sharing
+from tests.gpu.xsched import XSched
 from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
@@ -56,6 +60,7 @@ UNCUT = MANY + 'controller = "slices"\n'
 SHORT = "leased.classes.controller.SHORT_US={}"  # for the daemon (tests/slurm/hurried.py)
 
 Found = dict[str, Result]  # what each of the two felt, by its name
+Way = Callable[[Bench, str], Found]  # how the batch job of that name runs beside the service
 
 
 def alone(bench: Bench) -> Result:
@@ -110,23 +115,65 @@ def mps(bench: Bench, name: str) -> dict[str, Found]:
     return found
 
 
-def check(bench: Bench, name: str) -> Result:
+class Queue(NamedTuple):
+    """Of XSched. priority: the highest goes first. level: of preemption. threshold: how many
+    commands may be in flight; batch_size: how many of them are launched at once."""
+
+    priority: int
+    level: int
+    threshold: int
+    batch_size: int
+
+
+# What XSched's authors give the program that goes first (examples/Linux/1_transparent_sched), and
+# the other one by default.
+FIRST, LOW = Queue(1, 1, 16, 8), "1:4:2"
+
+
+def low_queues(text: str) -> dict[str, Queue]:
+    """By what is written for each: LEVEL:THRESHOLD:BATCH_SIZE, with commas between."""
+    return {one: Queue(0, *map(int, one.split(":"))) for one in text.split(",")}
+
+
+def xsched(installed: XSched, low: Queue, bench: Bench, name: str) -> Found:
+    with installed.serving("HPF"):
+        jobs = [
+            Job.start(
+                f"{one}, XSched",
+                PROGRAMS[one](bench),
+                on_gpu(bench.gpu) | installed.environment(**queue._asdict()),
+            )
+            for one, queue in ((SERVICE, FIRST), (name, low))
+        ]
+        with programs(*jobs) as both:
+            return together((SERVICE, name), both, 0.3, bench.seconds)
+
+
+def check(bench: Bench, name: str, more: Mapping[str, Way]) -> Result:
     before = alone(bench)
     pair = (SERVICE, name)
     ways: dict[str, Found] = {"driver": bare(bench, [pair])[pair]}
     if name == BESIDE[0]:
         ways |= mps(bench, name)
+    failed = []
+    for way, run in more.items():
+        try:
+            ways[way] = run(bench, name)
+        except JobFailed as fault:
+            failed.append(way)
+            print(f"FAILED under {way}: {fault}", flush=True)
     ways["gpu-lease"] = ours(bench, name)
     leftover = ways["driver"][name]["done_s"] or 1
     texts = [f"alone {_latency(before)}"]
     for way, found in ways.items():
         part = found[name]["done_s"] / leftover
         texts.append(f"{way} {_latency(found[SERVICE])}, batch {part:.3f}")
+    texts += [f"{way} failed" for way in failed]
     wrong = sum(one["wrong"] for found in ways.values() for one in found.values())
     most = NOISE * ways["driver"][SERVICE]["p99_ms"] + HOST_MS
     p99 = ways["gpu-lease"][SERVICE]["p99_ms"]
     return {
-        "good": wrong == 0 and p99 <= most,
+        "good": wrong == 0 and not failed and p99 <= most,
         "summary": f"mean/p50/p99 ms: {'; '.join(texts)}; {wrong} wrong",
         "alone": before,
         "ways": ways,
@@ -217,10 +264,23 @@ def main() -> int:
     parser.add_argument(
         "--settle", type=float, default=24, help="seconds before it under gpu-lease"
     )
+    parser.add_argument("--xsched", type=Path, help="directory into which XSched was installed")
+    parser.add_argument(
+        "--low",
+        type=low_queues,
+        default=LOW,
+        help="LEVEL:THRESHOLD:BATCH_SIZE of the batch job's queues of XSched, with commas between",
+    )
     chosen = parser.parse_args()
+    more: dict[str, Way] = {}
+    if chosen.xsched:
+        installed = XSched(chosen.xsched)
+        more = {f"xsched {n}": partial(xsched, installed, low) for n, low in chosen.low.items()}
     build("shares")
     bench = Bench(chosen.gpu, chosen.mib, chosen.seconds, chosen.settle, 10, 64, "6GiB")
-    checks = {name: partial(check, bench, name) for name in BESIDE}
+    checks: dict[str, Callable[[], Result]] = {
+        name: partial(check, bench, name, more) for name in BESIDE
+    }
     checks[SWITCHES] = partial(check_switches, bench)
     return run_checks(f"classes-{chosen.gpu}", checks, chosen.only.split(","))
 

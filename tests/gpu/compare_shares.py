@@ -13,8 +13,6 @@ failed.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -25,21 +23,20 @@ from typing import Any, Protocol
 from tests.gpu.build import build
 from tests.gpu.check_elastic import ALONE_S, MEMORY, Asked, Bench, Program, by_ratio, judged, rates
 from tests.gpu.jobs import (
-    ROOT,
     Job,
     JobFailed,
     on_gpu,
     print_table,
+    readable,
     sharing,
     stopping,
     write_report,
 )
-from tests.slurm.processes import Daemon
+from tests.gpu.xsched import XSched
 from tests.support.together import zip_strict
 
 RATIOS = ((10, 90), (30, 70))
 HAMI_LOCKS = Path("/tmp/vgpulock")  # where HAMi-core has its lock files, whatever one sets
-XSCHED_PORT = 50000
 
 
 class System(Protocol):
@@ -123,60 +120,27 @@ class HamiCore:
         }
 
 
-class XSched:
+class ByXSched:
     """timeslice_us: how long a queue of it may run; None: as it comes."""
 
     bounds_alone = False
 
-    def __init__(self, directory: Path, gpu: int, timeslice_us: int | None = None):
+    def __init__(self, installed: XSched, gpu: int, timeslice_us: int | None = None):
         self.name = "XSched PUP" + (f", slices of {timeslice_us} us" if timeslice_us else "")
-        self.gpu = gpu
-        self.timeslice = {"XSCHED_AUTO_XQUEUE_TIMESLICE": str(timeslice_us)} if timeslice_us else {}
-        self.server = readable(directory / "bin" / "xserver")
-        self.libraries = directory / "lib"
+        self.installed, self.gpu = installed, gpu
+        self.timeslice = {"timeslice": timeslice_us} if timeslice_us else {}
 
     @contextmanager
     def started(self, jobs: Sequence[Asked], commands: Sequence[list[str]]) -> Iterator[list[Job]]:
-        log = ROOT / "build" / "bench" / "xserver.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        server = Daemon.start("xserver", [str(self.server), "PUP", str(XSCHED_PORT)], log)
-        try:
+        with self.installed.serving("PUP"):
             yield [
                 Job.start(job.program, command, on_gpu(self.gpu) | self.settings(job))
                 for job, command in zip_strict(jobs, commands)
             ]
-        finally:
-            server.stop()
 
     def settings(self, job: Asked) -> dict[str, str]:
         """The environment of a job."""
-        driver = str(driver_file())
-        path = ":".join(filter(None, [str(self.libraries), os.environ.get("LD_LIBRARY_PATH")]))
-        return self.timeslice | {
-            "LD_LIBRARY_PATH": path,
-            "XSCHED_CUDA_LIB": driver,
-            "CUXTRA_CUDA_LIB": driver,
-            "XSCHED_SCHEDULER": "GLB",
-            "XSCHED_AUTO_XQUEUE": "ON",
-            "XSCHED_AUTO_XQUEUE_LEVEL": "1",
-            "XSCHED_AUTO_XQUEUE_UTILIZATION": str(round(100 * job.wants)),
-        }
-
-
-def readable(path: Path) -> Path:
-    if not os.access(path, os.R_OK):
-        raise SystemExit(f"compare_shares: cannot read {path}: name the directory that has it")
-    return path.resolve()
-
-
-def driver_file() -> Path:
-    """The libcuda.so.1 that programs here load."""
-    ctypes.CDLL("libcuda.so.1")
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if "libcuda.so" in path:
-            return Path(path)
-    raise SystemExit("compare_shares: the driver's libcuda.so.1 is not in this process' memory map")
+        return self.installed.environment(utilization=round(100 * job.wants), **self.timeslice)
 
 
 def rate_of(program: Program) -> float:
@@ -237,11 +201,10 @@ def main() -> int:
     chosen = parser.parse_args()
     systems: list[System] = [Bare(chosen.gpu), Ours(chosen.quantum, chosen.gpu)]
     systems += [HamiCore(chosen.hami, chosen.gpu)] if chosen.hami else []
-    systems += (
-        [XSched(chosen.xsched, chosen.gpu, us) for us in (None, 1000 * chosen.quantum)]
-        if chosen.xsched
-        else []
-    )
+    if chosen.xsched:
+        installed = XSched(chosen.xsched)
+        slices = (None, 1000 * chosen.quantum)
+        systems += [ByXSched(installed, chosen.gpu, us) for us in slices]
     build("shares")
     bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, [chosen.quantum], chosen.gpu)
     runs: list[dict[str, Any]] = []

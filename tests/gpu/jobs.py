@@ -54,6 +54,13 @@ def framework_python(*arguments: str) -> list[str]:
     return [os.environ.get("FRAMEWORK_PYTHON") or sys.executable, *arguments]
 
 
+def readable(path: Path) -> Path:
+    """The path from the root on. SystemExit: it cannot be read."""
+    if not os.access(path, os.R_OK):
+        raise SystemExit(f"cannot read {path}: name the directory that has it")
+    return path.absolute()
+
+
 @dataclass
 class Job:
     """A running program in a process group of its own. Its output is in files: it never waits."""
