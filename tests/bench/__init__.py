@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.work_dir import work_dir
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -24,6 +22,9 @@ def write_as_it_comes(
     name: str, measure: Callable[[Path, Callable[[dict[str, Any]], None]], dict[str, Any]]
 ) -> dict[str, Any]:
     """As write(), for what takes long: what `measure` gives the function is written at once."""
+    # Not above: a framework's Python, which has not what we build, runs programs of this package.
+    from tests.support.work_dir import work_dir
+
     result = ROOT / "build" / "bench" / f"{name}.json"
     result.parent.mkdir(parents=True, exist_ok=True)
 
