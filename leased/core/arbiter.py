@@ -63,7 +63,7 @@ from leased.core.device_events import (
     WorkMeasured,
 )
 from leased.core.device_settings import DeviceSettings
-from leased.core.events import CameBack, DrainLimitSet, Event, Rejoined, Tick
+from leased.core.events import CameBack, DrainLimitSet, Event, Listens, Rejoined, Tick
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
@@ -100,7 +100,8 @@ __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
     "Action", "Adopted", "Answer", "Arbiter", "CameBack", "Channels", "Closed", "Contend", "Device",
     "DrainLimitSet", "DrainSet",
-    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
+    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "Listens", "LockSet",
+    "MemoryChanged",
     "Opened", "Ordered", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
     "RoomChanged", "Signalled", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed",
@@ -174,7 +175,7 @@ class Arbiter:
         effects.actions, effects.granted = [], {}
         if rules.charges.pausing.heap:
             rules.charges.pausing.passed(now)
-        if rules.grace_until and now >= rules.grace_until:
+        if rules.grace_until and now >= rules.grace_until and type(event) is Tick:
             self.deciding.rejoin()
         change = OF_TENANT.get(type(event))
         if change is None:
@@ -234,6 +235,7 @@ class Arbiter:
 
 OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
     Opened: lambda arbiter, event: arbiter.tenant_changes.open(event),
+    Listens: lambda arbiter, event: arbiter.deciding.begin_grace(event.grace_ns),
     CameBack: lambda arbiter, _: arbiter.deciding.prolong_grace(),
     Rejoined: lambda arbiter, _: arbiter.deciding.rejoin(),
     DrainLimitSet: lambda arbiter, event: arbiter.rules.limit_drains(event.drain_ns),

@@ -20,6 +20,11 @@ class Deciding:
         self.rules, self.effects = leasing.rules, leasing.effects
         self.memory, self.waiters = leasing.memory, leasing.waiters
 
+    def begin_grace(self, grace_ns: int) -> None:
+        """Processes can come back only from now on, however long the start has taken."""
+        if self.rules.grace_until:
+            self.rules.give_grace(self.rules.now + grace_ns)
+
     def prolong_grace(self) -> None:
         """Processes still connect again after the restart, and one that holds a lease may be
         missing."""

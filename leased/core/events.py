@@ -13,6 +13,14 @@ from leased.core.tenant_events import OfTenant, Opened
 
 
 @dataclass(frozen=True)
+class Listens:
+    """After a restart: only from now on can processes of the previous daemon say what they hold, so
+    nothing is granted for another grace_ns."""
+
+    grace_ns: int
+
+
+@dataclass(frozen=True)
 class CameBack:
     """After a restart: a process that had a lease or memory under the previous daemon has connected
     again, so others may still be about to."""
@@ -32,7 +40,10 @@ class DrainLimitSet:
 
 @dataclass(frozen=True)
 class Tick:
-    """Only time has passed."""
+    """Only time has passed. After a restart: what had come by then has been heard, so the grace may
+    end; at another event who holds a lease may still wait to be heard."""
 
 
-Event = Union[Opened, OfTenant, OfDevice, WorkMeasured, CameBack, Rejoined, DrainLimitSet, Tick]
+OfGrace = Union[Listens, CameBack, Rejoined]
+
+Event = Union[Opened, OfTenant, OfDevice, WorkMeasured, OfGrace, DrainLimitSet, Tick]

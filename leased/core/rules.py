@@ -68,8 +68,11 @@ class Rules:
         # By tenant, the devices of those in the line that heed locks and have several, as bits.
         self.gangs_in_line: dict[int, int] = {}
         self.drain_ns = drain_ns
-        self.grace_until = grace_until
-        self.grace_most = grace_until + GRACE_MORE_NS
+        self.give_grace(grace_until)
+
+    def give_grace(self, until: int) -> None:
+        """0: none."""
+        self.grace_until, self.grace_most = until, until + GRACE_MORE_NS
 
     def limit_drains(self, drain_ns: int) -> None:
         """A holder that is revoked from now on must release within so long."""

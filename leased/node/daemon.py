@@ -30,7 +30,7 @@ from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
-from leased.core.arbiter import Tick
+from leased.core.arbiter import Listens, Tick
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
@@ -45,6 +45,7 @@ from leased.node import across_nodes
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint, first_epoch
 from leased.node.deadline_timer import DeadlineTimer
+from leased.node.hears_first import HearsFirst
 from leased.node.listeners import Listeners
 from leased.node.logs import set_up_logging
 from leased.node.monitors import Monitors
@@ -62,6 +63,7 @@ from leased.store.store import Store
 log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
+UNHEARD_NS = 1 << 62  # the grace of a daemon that does not listen yet: without an end
 
 
 class Daemon:
@@ -82,8 +84,10 @@ class Daemon:
         self.recorder = Recorder(self.loop.call_soon)
         self.recorder.configure(settings.record, settings.record_most)
         self.leases = self._make_leases(found, restarted=bool(records))
+        heard = HearsFirst(self.loop, lambda: self.leases.run(Tick()))
         self.timer = DeadlineTimer(
-            self.loop, self.leases.loop.arbiter.next_deadline, lambda: self.leases.run(Tick())
+            *(self.loop, self.leases.loop.arbiter.next_deadline),
+            lambda: heard.tick() if self.leases.view.in_grace else self.leases.run(Tick()),
         )
         self.checkpoint = Checkpoint(self.leases, self.store)
         self.jobs = Jobs(self.leases, self.store)
@@ -120,7 +124,7 @@ class Daemon:
             found.gpus,
             time.monotonic_ns,
             first_epoch=first_epoch(self.store),
-            grace_ns=GRACE_NS if restarted else 0,
+            grace_ns=UNHEARD_NS if restarted else 0,
             in_flight_ns=self.config.in_flight_ns,
             drain_ns=self.config.drain_ns,
             recorder=self.recorder,
@@ -203,6 +207,7 @@ class Daemon:
             await self.across.begin()
         self.mover.recover()
         self.reloading.admin_socket = self.listeners.open(self.config)
+        self.leases.run(Listens(GRACE_NS))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)

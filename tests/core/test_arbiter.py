@@ -28,6 +28,7 @@ from leased.core.arbiter import (
     Evict,
     Forfeit,
     Grant,
+    Listens,
     LockSet,
     MemoryChanged,
     Opened,
@@ -416,11 +417,32 @@ def test_the_grace_has_an_end_however_many_come_back() -> None:
     opened(a, 1)
     a.handle(Requested(1), 0)
     now = 0
-    while not of_grants(a.handle(CameBack(), now)):
+    while not of_grants(a.handle(CameBack(), now) + a.handle(Tick(), now)):
         now += S // 10
         assert now <= 10 * S
     assert now == 5 * S
-    assert a.handle(CameBack(), now) == [], "it does not begin again"
+    a.handle(CameBack(), now)
+    assert a.grace_until == 0, "it does not begin again"
+
+
+def test_the_grace_counts_from_when_processes_can_be_heard() -> None:
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=1 << 62)
+    opened(a, 1)
+    assert a.handle(Listens(S), 20 * S) == []
+    a.handle(Requested(1), 20 * S)
+    assert not of_grants(a.handle(Tick(), 21 * S - 1))
+    assert of_grants(a.handle(Tick(), 21 * S))
+
+
+def test_the_grace_ends_when_what_has_come_was_heard_and_not_before() -> None:
+    """A daemon that had no processor for a while hears one process after the other."""
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
+    for tenant in (1, 2):
+        opened(a, tenant)
+    assert a.handle(Requested(2), 3 * S) == []
+    a.handle(Adopted(1, 77), 3 * S)
+    assert not of_grants(a.handle(Tick(), 3 * S))
+    assert of_grants(a.handle(Released(1, 77), 3 * S))
 
 
 def test_late_release_of_an_old_epoch_changes_nothing() -> None:
