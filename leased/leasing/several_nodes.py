@@ -6,6 +6,7 @@ such a job as one of its tenants, whose leases are ordered (leased/core/orders.p
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from leased.core.arbiter import Ordered
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Elsewhere, Tenant
 from leased.store.promises import Promises
+
+log = logging.getLogger("gpu-leased")
 
 # What an order of the protocol is for the arbiter.
 ORDERS: dict[type, str] = {
@@ -149,8 +152,11 @@ class SeveralNodes:
         self.busy = True
         try:
             while self.events:
-                now = self.leases.clock()
-                self._carry_out(self.across.handle(self.events.popleft(), now))
+                now, event = self.leases.clock(), self.events.popleft()
+                actions = self.across.handle(event, now)
+                if log.isEnabledFor(logging.DEBUG):
+                    log.debug("at %d ns: %s leads to %s", now, event, actions)
+                self._carry_out(actions)
         finally:
             self.busy = False
         self.timer()

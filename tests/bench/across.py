@@ -10,40 +10,39 @@ is taken back or stopped takes 0.2 to 2 ms.
 
 grants: how often a job on several nodes began to run on all of them. half_gangs: moments at which a
 member ran while another job could have GPUs of another member. deadlocks: jobs that in the end,
-with nothing failing any more, did not run within WAITS. grant_ms: from when its last member was
-ready to when the last one ran, with taking back what was lent. skew_ms: between the first member
-and the last one being told to stop. states_checked: worlds of small clusters that were gone
-through (tests/across/search.py).
+with nothing failing any more, did not run within ten minutes. All three are sums of what is
+simulated and what is real. grant_ms, of what is simulated: from when its last member was ready to
+when the last one ran, with taking back what was lent. skew_ms: between the first member and the
+last one being told to stop. states_checked: worlds of small clusters that were gone through
+(tests/across/search.py).
 
-real: of the same number of jobs and nodes with real daemons, each in a network namespace of its
-own (tests/bench/across_eight.py). pair, rl_pair_speedup: of two nodes with real programs on
-emulated GPUs (tests/bench/across_nodes.py).
+simulated: by itself (tests/bench/across_simulated.py). real: of the same number of jobs and nodes
+with real daemons, each in a network namespace of its own (tests/bench/across_eight.py); of each
+half gang of theirs across_evidence.json tells more. pair, rl_pair_speedup: of two nodes with real
+programs on emulated GPUs (tests/bench/across_nodes.py). took_s: each part.
 
-`ARGS="GRANTS REAL SECONDS"`: how many grants are simulated (a thousand take some 5 s of a
-processor), how many are real, and for how long the pair runs. Each part is written when it is
-there.
-
-`ARGS=million` simulates a million grants and nothing else, which takes 1.5 hours of a processor;
-how far it is stands in build/bench/across_million.json all the time.
+`ARGS="GRANTS REAL SECONDS"`: how many grants are simulated, how many are real, and for how long the
+pair runs. Each part is written when it is there.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.across.fleet import Fleet
 from tests.across.search import explore
-from tests.across.world import Budget
-from tests.bench import across_eight, across_nodes, write_as_it_comes
+from tests.across.world import Budget, Jobs
+from tests.bench import ROOT, across_eight, across_nodes, across_simulated, write_as_it_comes
 from tests.support.nodes import munged
 
-S = 1_000_000_000
-WAITS = 600 * S
-DEFAULTS = (3_000, 2_000, 15.0)
-MILLION, EACH = 1_000_000, 10_000
+DEFAULTS = (1_000_000, 2_000, 15.0)
+PROOF = ROOT / "build" / "bench" / "across_evidence.json"
+OF_BOTH = "grants", "half_gangs", "deadlocks"
+OF_SIMULATED = "grant_ms_p50", "grant_ms_p99", "skew_ms_p99"
 PAIR = {"j1": ("a", "b"), "j2": ("b", "a")}
 ONE = {"j1": ("a", "b")}
 CHAIN = {"j1": ("a", "b"), "j2": ("b", "c")}
@@ -64,75 +63,46 @@ SEARCHES = (
 LATER = [("b", "j1")]  # where steps of a job begin later, in those with Budget.steps
 
 
-def part(values: list[int], of_all: float) -> float:
-    """The value in ms below which so many of all (ns) are."""
-    return round(sorted(values)[int(of_all * (len(values) - 1))] / 1e6, 3)
-
-
-def simulated(fleet: Fleet, grants: int) -> dict[str, Any]:
-    """What has come of so many grants."""
-    fleet.run(lambda: fleet.grants >= grants)
-    return {
-        "grants": fleet.grants,
-        "simulated_s": fleet.now // S,
-        "half_gangs": fleet.half_gangs,
-        "grant_ms_p50": part(fleet.grant_ns, 0.5),
-        "grant_ms_p99": part(fleet.grant_ns, 0.99),
-        "skew_ms_p50": part(fleet.skew_ns, 0.5),
-        "skew_ms_p99": part(fleet.skew_ns, 0.99),
-        "messages_a_grant": round(fleet.messages / fleet.grants, 1),
-        "lost": fleet.lost,
-        "link_drops": fleet.drops,
-        "daemon_deaths": fleet.deaths,
-    }
-
-
-def deadlocks(fleet: Fleet) -> int:
-    fleet.calm()
-    return fleet.stuck_after(WAITS)
+def worlds(jobs: Jobs, budget: Budget) -> int:
+    return explore(jobs, budget, finish_each=20, absent=LATER if budget.steps else ())
 
 
 def searched() -> int:
-    return sum(
-        explore(jobs, budget, finish_each=20, absent=LATER if budget.steps else ())
-        for jobs, budget in SEARCHES
-    )
+    with ProcessPoolExecutor() as processes:
+        return sum(processes.map(worlds, *zip(*SEARCHES)))
 
 
 def measure(place: Path, known: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """known: called with what is known so far."""
     given = [*map(float, sys.argv[1:]), *DEFAULTS[len(sys.argv) - 1 :]]
-    fleet = Fleet(seed=1)
-    found = simulated(fleet, int(given[0]))
-    found["deadlocks"] = deadlocks(fleet)
-    known(found)
+    found: dict[str, Any] = {}
+    took_s: dict[str, float] = {}
+
+    def took(what: str, begun: float) -> None:
+        took_s[what] = round(time.monotonic() - begun, 1)
+        known(found | {"took_s": took_s})
+
+    begun = time.monotonic()
+    simulated = across_simulated.measure(int(given[0]))
+    found |= {name: simulated[name] for name in (*OF_BOTH, *OF_SIMULATED)}
+    found["simulated"] = simulated
+    took("simulated", begun)
+    begun = time.monotonic()
     found["states_checked"] = searched()
-    known(found)
+    took("states_checked", begun)
     with munged(place / "munge") as munge:
+        begun = time.monotonic()
         pair = across_nodes.measure(place, munge, given[2])
         found |= {"rl_pair_speedup": pair.pop("rl_pair_speedup"), "pair": pair}
-        known(found)
-        found["real"] = across_eight.measure(place / "eight", munge, int(given[1]))
-    return found
-
-
-def million(_: Path, known: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    fleet = Fleet(seed=2)
-    found: dict[str, Any] = {}
-    for grants in range(EACH, MILLION + 1, EACH):
-        found = simulated(fleet, grants)
-        known(found)
-    return found | {"deadlocks": deadlocks(fleet)}
-
-
-def main() -> None:
-    if sys.argv[1:] == ["million"]:
-        found = write_as_it_comes("across_million", million)
-    else:
-        found = write_as_it_comes("across", measure)
-    for name, value in found.items():
-        print(f"{name:20} {value}")
+        took("pair", begun)
+        begun = time.monotonic()
+        real = across_eight.measure(place / "eight", munge, int(given[1]), PROOF)
+        found |= {name: simulated[name] + real[name] for name in OF_BOTH}
+        found["real"] = real
+        took("real", begun)
+    return found | {"took_s": took_s}
 
 
 if __name__ == "__main__":
-    main()
+    for name, value in write_as_it_comes("across", measure).items():
+        print(f"{name:20} {value}")

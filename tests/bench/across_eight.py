@@ -9,8 +9,12 @@ grants: how often a job on several nodes had its GPUs on all of them. grant_ms: 
 of them was given back to when the last process heard of its lease. skew_ms: between the first and
 the last of its processes that heard that it is to stop. Both while nothing failed. half_gangs:
 how often a process had its GPU while another job had one of its job's on another node; what ran on
-while its node had no daemon does not count. deadlocks: jobs that did not run within WAITS_S in the
-end. delay: of a message; "none" is what this machine's own network needs, if it has no netem.
+after its daemon was killed does not count. overlaps: how often two jobs had one GPU. Of each of
+both, build/bench/across_evidence.json tells what was done around it. deadlocks: jobs that did not
+run within WAITS_S in the end. daemons_cpu_ms, daemons_wait_ms: for each grant while nothing failed,
+how long all daemons computed (for the jobs of one node too), and how long they were ready to and
+had no processor. delay: of a message; "none" is what this machine's own network needs,
+if it has no netem.
 """
 
 from __future__ import annotations
@@ -21,23 +25,25 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bench.across_ranks import GRANTED, RELEASED, REVOKED, rows
+from tests.bench import across_evidence
+from tests.bench.across_evidence import Scene, Trouble
+from tests.bench.across_nodes import of_daemons
+from tests.bench.across_simulated import part
+from tests.bench.across_spans import NOT_YET, Down, Had, Log, Place, broken
 from tests.support.lan import Lan
 from tests.support.nodes import ROOT, Nodes
+from tests.support.together import zip_strict
 
 NAMES = [f"n{n}" for n in range(8)]
 ACROSS, ALONE, GPUS = 40, 24, 2
 LIMITS = '[limits]\nquantum_min = "50ms"\ndrain = "1s"\n'
 QUIET = 0.5  # part of the grants
 WAITS_S = 120.0
-LOST_S = 30.0  # more than a daemon's promise lasts
-
-Had = tuple[int, int, int]  # ns: granted, told to stop, released
 
 
 def draw(seed: int) -> dict[int, list[str]]:
@@ -48,14 +54,15 @@ def draw(seed: int) -> dict[int, list[str]]:
 
 
 class Fleet:
-    """nodes that run, and what their jobs have noted so far. down: by node, from when to when its
-    daemon was not there, or did not know yet what it had promised."""
+    """nodes that run, and what their jobs have noted so far. down: by node, when its daemon was not
+    there. troubles: all that has failed."""
 
     def __init__(self, nodes: Nodes, lan: Lan, logs: Path, jobs: dict[int, list[str]]):
         self.nodes, self.lan, self.logs, self.jobs = nodes, lan, logs, jobs
         self.several = [job for job, on in jobs.items() if len(on) > 1]
-        self.down: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.drops = self.deaths = 0
+        self.of_ranks = {(job, on): Log(logs / f"{job}.{on}") for job in jobs for on in jobs[job]}
+        self.down: defaultdict[str, list[Down]] = defaultdict(list)
+        self.troubles: list[Trouble] = []
 
     def start(self) -> None:
         """All jobs on all nodes."""
@@ -80,36 +87,30 @@ class Fleet:
                 if not started.stdout.readline():
                     raise RuntimeError(started.communicate()[1])
 
-    def had(self, job: int, name: str) -> list[Had]:
-        """When the job had its GPU there."""
-        found: list[Had] = []
-        granted = revoked = 0
-        for what, at in rows(self.logs / f"{job}.{name}"):
-            if what == GRANTED:
-                granted, revoked = at, 0
-            elif what == REVOKED:
-                revoked = at
-            elif what == RELEASED:
-                found.append((granted, revoked, at))
-        return found
+    def all_had(self) -> dict[Place, Sequence[Had]]:
+        """When each job had its GPU on each node."""
+        return {place: log.had() for place, log in self.of_ranks.items()}
 
-    def runs(self, job: int) -> list[list[Had]]:
-        """When it had them on all of its nodes at once: what it had on each."""
-        first, *others = (self.had(job, name) for name in self.jobs[job])
-        begins = [[one[0] for one in other] for other in others]
+    def runs(self, job: int, all_had: Mapping[Place, Sequence[Had]]) -> list[list[Had]]:
+        """When it had them on all of its nodes at once, and is over: what it had on each."""
+        first, *others = (all_had[job, name] for name in self.jobs[job])
         found = []
         for one in first:
             both = [one]
-            for other, begun in zip(others, begins):
-                at = bisect.bisect_right(begun, one[2]) - 1
-                if at >= 0 and other[at][2] > one[0]:
+            for other in others:
+                at = bisect.bisect_left(other, (one.released, 0, 0)) - 1
+                if at >= 0 and other[at].released > one.granted:
                     both.append(other[at])
-            if len(both) == len(self.jobs[job]):
+            if len(both) == len(self.jobs[job]) and all(had.released < NOT_YET for had in both):
                 found.append(both)
         return found
 
+    def all_runs(self) -> dict[int, list[list[Had]]]:
+        all_had = self.all_had()
+        return {job: self.runs(job, all_had) for job in self.several}
+
     def grants(self) -> int:
-        return sum(len(self.runs(job)) for job in self.several)
+        return sum(map(len, self.all_runs().values()))
 
     # -- what fails ---------------------------------------------------------------------------
 
@@ -117,118 +118,102 @@ class Fleet:
         """One thing fails for a while."""
         name, other = chance.sample(NAMES, 2)
         which, lasts_s = chance.randrange(3), chance.uniform(1, 6)
+        begun = time.monotonic_ns()
         if which == 0:
-            self.deaths += 1
-            begun = time.monotonic_ns()
             self.nodes[name].leased.kill()
             time.sleep(lasts_s / 10)
             self.nodes[name].leased.start()
-            self.down[name].append((begun, time.monotonic_ns() + int(LOST_S * 1e9)))
-            return
-        self.drops += 1
-        with self.lan.cut(name) if which == 1 else self.lan.parted(name, other):
-            time.sleep(lasts_s)
+            self.down[name].append((begun, time.monotonic_ns()))
+        else:
+            with self.lan.cut(name) if which == 1 else self.lan.parted(name, other):
+                time.sleep(lasts_s)
+        what = ("its daemon is killed", "it is cut off", f"it and {other} are parted")[which]
+        self.troubles.append(Trouble(name, what, begun, time.monotonic_ns()))
 
     # -- what is measured -----------------------------------------------------------------------
 
     def grant_ns(self) -> Iterator[int]:
         """From when the last GPU of a job was free to when it ran on all of its nodes."""
         free: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for job, on in self.jobs.items():
-            for name in on:
-                free[name, job % GPUS] += [one[2] for one in self.had(job, name)]
+        for (job, name), had in self.all_had().items():
+            free[name, job % GPUS] += [one.released for one in had]
         for times in free.values():
             times.sort()
-        for job in self.several:
-            for run in self.runs(job):
-                last = max(one[0] for one in run)
+        for job, runs in self.all_runs().items():
+            for run in runs:
+                last = max(one.granted for one in run)
                 before = [
                     times[at - 1]
                     for name, one in zip(self.jobs[job], run)
                     for times in [free[name, job % GPUS]]
-                    if (at := bisect.bisect_left(times, one[0]))
+                    if (at := bisect.bisect_left(times, one.granted))
                 ]
                 if before:
                     yield last - max(before)
 
     def skew_ns(self) -> Iterator[int]:
-        for job in self.several:
-            for run in self.runs(job):
-                yield max(one[1] for one in run) - min(one[1] for one in run)
-
-    def half_gangs(self) -> int:
-        """How often something of a job ran beside another job on another of its nodes."""
-        all_had = {(job, name): self.had(job, name) for job, on in self.jobs.items() for name in on}
-        users: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
-        for (job, name), found in all_had.items():
-            users[name, job % GPUS] += [(start, end, job) for start, _, end in found]
-        for spans in users.values():
-            spans.sort()
-        return sum(
-            self._beside(users[other, job % GPUS], job, one)
-            for job in self.several
-            for name in self.jobs[job]
-            for one in all_had[job, name]
-            if not self._was_alone(name, one)
-            for other in self.jobs[job]
-            # A step that begins there later has no part in what ran before.
-            if other != name and one > min(all_had[job, other], default=one)
-        )
-
-    def _beside(self, spans: list[tuple[int, int, int]], job: int, one: Had) -> int:
-        """How many others had the GPU at the same time."""
-        first = max(0, bisect.bisect_left(spans, (one[0], 0, 0)) - 2)
-        count = 0
-        for start, end, whose in spans[first:]:
-            if start >= one[2]:
-                break
-            count += whose != job and end > one[0]
-        return count
-
-    def _was_alone(self, name: str, one: Had) -> bool:
-        """Its node had no daemon at some time."""
-        return any(start < one[2] and one[0] < end for start, end in self.down[name])
+        for runs in self.all_runs().values():
+            for run in runs:
+                yield max(one.revoked for one in run) - min(one.revoked for one in run)
 
 
-def part(values: list[int], of_all: float) -> float:
-    return round(sorted(values)[int(of_all * (len(values) - 1))] / 1e6, 3)
+def quiet(fleet: Fleet, grants: int) -> dict[str, Any]:
+    """What so many grants take while nothing fails."""
+    begun, at_first = time.monotonic(), of_daemons(fleet.nodes)
+    while (granted := fleet.grants()) < grants:
+        time.sleep(1)
+    spent = [later - at for at, later in zip_strict(at_first, of_daemons(fleet.nodes))]
+    grant_ns, skew_ns = list(fleet.grant_ns()), list(fleet.skew_ns())
+    return {
+        "grants_s": round(granted / (time.monotonic() - begun), 1),
+        "grant_ms_p50": part(grant_ns, 0.5),
+        "grant_ms_p99": part(grant_ns, 0.99),
+        "skew_ms_p50": part(skew_ns, 0.5),
+        "skew_ms_p99": part(skew_ns, 0.99),
+        "daemons_cpu_ms": round(spent[0] / granted, 2),
+        "daemons_wait_ms": round(spent[1] / granted, 2),
+    }
 
 
-def measure(place: Path, munge: Path, grants: int, seed: int = 1) -> dict[str, Any]:
+def deadlocks(fleet: Fleet) -> int:
+    """Jobs that do not run within WAITS_S from now on, as nothing fails any more."""
+    calm, late = time.monotonic_ns(), set(fleet.several)
+    while late and time.monotonic_ns() < calm + WAITS_S * 1e9:
+        runs = fleet.all_runs()
+        late = {job for job in late if not any(run[0].granted > calm for run in runs[job])}
+        time.sleep(0.5)
+    return len(late)
+
+
+def measure(place: Path, munge: Path, grants: int, proof: Path, seed: int = 1) -> dict[str, Any]:
+    """proof: where evidence is written if there are half gangs or overlaps."""
     chance = random.Random(seed)
     clocks = {name: chance.randrange(1, 1200) for name in NAMES}
     jobs, logs = draw(seed), place / "logs"
     logs.mkdir(parents=True)
     with ExitStack() as stack:
         lan = stack.enter_context(Lan(clocks))
-        nodes = stack.enter_context(Nodes(place, NAMES, munge, LIMITS, lan=lan, gpus=GPUS))
-        fleet = Fleet(nodes, lan, logs, jobs)
-        begun = time.monotonic()
+        nodes = Nodes(place, NAMES, munge, LIMITS, lan=lan, gpus=GPUS, traced=True)
+        fleet = Fleet(stack.enter_context(nodes), lan, logs, jobs)
         fleet.start()
-        started = time.monotonic()
-        while fleet.grants() < QUIET * grants:
-            time.sleep(1)
-        quiet = {
-            "started_s": round(started - begun, 1),
-            "grants_s": round(fleet.grants() / (time.monotonic() - started), 1),
-            "grant_ms_p50": part(list(fleet.grant_ns()), 0.5),
-            "grant_ms_p99": part(list(fleet.grant_ns()), 0.99),
-            "skew_ms_p50": part(list(fleet.skew_ns()), 0.5),
-            "skew_ms_p99": part(list(fleet.skew_ns()), 0.99),
-        }
+        measured = quiet(fleet, int(QUIET * grants))
         while fleet.grants() < grants:
             fleet.trouble(chance)
-        calm, late = time.monotonic_ns(), set(fleet.several)
-        while late and time.monotonic_ns() < calm + WAITS_S * 1e9:
-            late = {job for job in late if not any(run[0][0] > calm for run in fleet.runs(job))}
-            time.sleep(0.5)
+        stuck = deadlocks(fleet)
+        all_had = fleet.all_had()
+        found = list(broken(jobs, GPUS, all_had, fleet.down))
+        scene = Scene(jobs, all_had, fleet.troubles, fleet.down, nodes, clocks)
+        across_evidence.write(proof, found, scene)
+        deaths = sum(map(len, fleet.down.values()))
+        overlaps = sum(each.is_overlap() for each in found)
         return {
             "grants": fleet.grants(),
-            "half_gangs": fleet.half_gangs(),
-            "deadlocks": len(late),
-            **quiet,
-            "link_drops": fleet.drops,
-            "daemon_deaths": fleet.deaths,
+            "half_gangs": len(found) - overlaps,
+            "overlaps": overlaps,
+            "deadlocks": stuck,
+            **measured,
+            "link_drops": len(fleet.troubles) - deaths,
+            "daemon_deaths": deaths,
             "delay": lan.delay,
             "nodes": len(NAMES),
             "jobs": len(jobs),

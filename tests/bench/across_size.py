@@ -31,7 +31,7 @@ from leased.across.messages import Order, Phase, Report, State
 from leased.peers import messages, sealed
 from tests.across.fleet import Fleet, Site
 from tests.bench import write
-from tests.bench.across import part
+from tests.bench.across_simulated import part
 
 S = 1_000_000_000
 SIZES = ("8", "64", "250", "1000", "64long", "250long")

@@ -24,6 +24,7 @@ from tests.support.lan import Lan
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORD = "record"  # of a node's events, in its folder
 
 
 @contextlib.contextmanager
@@ -83,6 +84,11 @@ class Node:
     def __init__(self, name: str, place: Path, gpu: EmulatedGpu, leased: Leased):
         self.name, self.place, self.gpu, self.leased = name, place, gpu, leased
 
+    def records(self) -> list[Path]:
+        """What its daemons have recorded, the older one first."""
+        newer = self.place / RECORD
+        return [path for path in (Path(f"{newer}.1"), newer) if path.exists()]
+
     def job(self, job_id: int) -> dict[str, Any]:
         """What status says of the job."""
         tenants = ask(self.leased.admin_socket, {"op": "status"})["tenants"]
@@ -96,7 +102,8 @@ class Node:
 
 class Nodes:
     """names: in the order that is the same on all of them. extra: for each configuration. lan: the
-    network that they are on; None: loopback. gpus: of each."""
+    network that they are on; None: loopback. gpus: of each. traced: their daemons record events
+    (Node.records) and log what those of jobs on several nodes lead to."""
 
     def __init__(
         self,
@@ -107,6 +114,7 @@ class Nodes:
         *,
         lan: Lan | None = None,
         gpus: int = 1,
+        traced: bool = False,
     ):
         self.names = tuple(names)
         self.ports = {name: free_port() for name in names}
@@ -116,10 +124,14 @@ class Nodes:
         hosts = {name: lan.address(name) for name in names} if lan else None
         for number, name in enumerate(names):
             conf = extra + peers_conf(self.ports, name, munge, hosts)
+            if traced:
+                conf = f'record = "{place / name / RECORD}"\n{conf}'
             gpu = EmulatedGpu(place / name / "gpu", devices=gpus, trace=True, node=number)
             env = os.environ | gpu.env | {"SLURMD_NODENAME": name}
             run, within = place / name / "run", lan.enter(name) if lan else ()
-            daemon = Leased(place / name, run, env, conf, preload=CHECKED, within=within)
+            daemon = Leased(
+                place / name, run, env, conf, preload=CHECKED, debug=traced, within=within
+            )
             self.nodes[name] = Node(name, place / name, gpu, daemon)
 
     def __getitem__(self, name: str) -> Node:
