@@ -9,6 +9,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from leased.across.actions import (
@@ -31,6 +32,7 @@ from leased.across.member import Member
 from leased.across.messages import Message, Order, Phase, Report, State
 
 REST, RUNNING, HOLD = State.REST, State.RUNNING, Phase.HOLD  # enumerations are slow to look up
+HAS = State.HELD, State.RUNNING
 Kept = Mapping[str, tuple[tuple[str, ...], int]]
 MOST_ABSENT = 256  # jobs without a step here that are known at once, as many as there are tenants
 
@@ -48,6 +50,7 @@ class Across:
         self.latest = 0  # the highest stamp that has been heard of
         self.inbox: list[Message] = []  # for this node, of this node
         self.busy: list[Member] = []  # those that may have GPUs
+        self.ways: list[tuple[Any, ...]] = []  # what reports have last depended on
         self.gather: list[Member] = []  # those that are to hold, the oldest first
         self.dues: dict[str, int] = {}  # by job, when a Tick is due for it
         self.touched: set[str] = set()  # jobs whose due may be another one
@@ -183,10 +186,6 @@ class Across:
 
     # -- who is in whose way -----------------------------------------------------------
 
-    def is_older(self, one: Member, other: Member) -> bool:
-        """Which of two jobs goes first. Who has not been told its place yet comes last."""
-        return _place(one) < _place(other)
-
     def in_the_way(self, member: Member) -> list[Member]:
         """The other jobs that have GPUs of it here, or are about to."""
         gpus = member.gpus
@@ -194,15 +193,21 @@ class Across:
 
     def yields(self, member: Member) -> bool:
         """An older job is to hold its GPUs, and could but for jobs that make way."""
-        gpus = member.gpus
-        others = [m for m in self.gather if m.gpus & gpus and m is not member]
-        return any(self.is_older(other, member) and self.ready(other) for other in others)
+        gpus, place = member.gpus, member.place
+        for other in self.gather:
+            if other.gpus & gpus and other.place < place and self.ready(other):
+                return True
+        return False
 
     def ready(self, member: Member) -> bool:
         """Its turn has come here, and nobody is in its way but jobs that make way for it."""
         if not member.turn or member.state != REST:
             return False
-        return all(self.is_older(member, other) for other in self.in_the_way(member))
+        gpus, place = member.gpus, member.place
+        for other in self.busy:
+            if other.gpus & gpus and other.place < place and other.state != REST:
+                return False
+        return True
 
     # -- what follows from an event ----------------------------------------------------
 
@@ -236,18 +241,27 @@ class Across:
     def _move(self, now: int) -> list[Action]:
         """Members hold, promise, and report what their coordinators do not know yet."""
         done: list[Action] = []
-        members = self.members.values()
-        self.gather = sorted((m for m in members if m.phase == HOLD), key=_place)
-        self.busy = [m for m in members if m.state != REST]
+        ways = [m for m in self.members.values() if m.phase == HOLD or m.state != REST]
+        self.gather = sorted((m for m in ways if m.phase == HOLD), key=attrgetter("place"))
+        self.busy = [m for m in ways if m.state != REST]
         for member in self.gather:
             done += self._try_hold(member, now)
         for member in self.busy:
             if member.owes() and (member.state == RUNNING or not self.yields(member)):
                 done += member.promise(now)
                 self.touched.add(member.job)
-        for member in list(members):
+        for member in self._news_of(ways):
             done += self._report(member, now)
         return done
+
+    def _news_of(self, ways: list[Member]) -> list[Member]:
+        """Whom what has happened may concern: if those that are in others' ways have changed, all
+        but those that wait for their turn. ways: who may be in others' ways."""
+        before, self.ways = self.ways, [(m.place, m.gpus, m.state, m.phase, m.turn) for m in ways]
+        if self.ways == before:
+            return [self.members[job] for job in sorted(self.touched) if job in self.members]
+        members, touched = self.members.values(), self.touched
+        return [m for m in members if m.turn or m.state != REST or any(m.told) or m.job in touched]
 
     def _try_hold(self, member: Member, now: int) -> list[Action]:
         if not self.ready(member) or self.yields(member):
@@ -275,7 +289,7 @@ class Across:
         ]
 
     def _report(self, member: Member, now: int) -> list[Action]:
-        told = self.ready(member), self._is_to_yield(member)
+        told = self.ready(member), member.state in HAS and self._is_to_yield(member)
         again = now >= member.resend_at and self._must_repeat(member)
         news = member.changed or told != member.told
         if not again and (not news or member.is_about_to(told[0])):
@@ -288,9 +302,8 @@ class Across:
         return self._send(member.nodes[0], member.report(told, self.latest))
 
     def _is_to_yield(self, member: Member) -> bool:
-        """It is to let its coordinator let go: for an older job, or for a step that has begun."""
-        has = member.state in (State.HELD, RUNNING)
-        return has and (member.coming != 0 or self.yields(member))
+        """Who has its GPUs is to let its coordinator let go: for an older job, or a new step."""
+        return member.coming != 0 or self.yields(member)
 
     def _must_repeat(self, member: Member) -> bool:
         """It waits for an order that may have been lost."""
@@ -303,10 +316,6 @@ class Across:
             self.inbox.append(message)
             return []
         return [Send(node, message)]
-
-
-def _place(member: Member) -> tuple[int, str]:
-    return member.stamp or 1 << 62, member.job
 
 
 APPLY: dict[type, Callable[[Across, Any, int], list[Action]]] = {

@@ -17,19 +17,22 @@ from leased.across.actions import Action, Forget, Free, Hold, Keep, Line, Run, S
 from leased.across.bounds import Bounds
 from leased.across.messages import Order, Phase, Report, State
 
+NO_STAMP = 1 << 62  # higher than any
+
 
 class Member:
     """phase: what the last order asked for. since: votes from then on count. promised: the last
     vote is of this round. lined: it waits in the line of this node, and turn: it has come. ends:
     its time is over here. changed: the coordinator does not know its state; told: what that has
-    heard last of whether it is ready, and yields. coming: the GPUs of a step that has begun, which
-    are not the member's yet; 0: there are none. asked: the last order has come again. Times are ns
-    of the node's clock."""
+    heard last of whether it is ready, and yields. place: among jobs, the lowest goes first; who has
+    not been told one yet comes last. coming: the GPUs of a step that has begun, which are not the
+    member's yet; 0: there are none. asked: the last order has come again. Times are ns of the
+    node's clock."""
 
     __slots__ = (
         "asked", "bounds", "changed", "coming", "ends", "epoch", "gpus", "held_until", "job",
-        "kept", "lined", "nodes", "phase", "promised", "resend_at", "round", "run_until", "since",
-        "stamp", "state", "told", "turn", "vote", "wants",
+        "kept", "lined", "nodes", "phase", "place", "promised", "resend_at", "round", "run_until",
+        "since", "stamp", "state", "told", "turn", "vote", "wants",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], gpus: int, bounds: Bounds):
@@ -37,6 +40,7 @@ class Member:
         self.coming = 0
         self.state, self.phase = State.REST, Phase.REST
         self.epoch = self.round = self.stamp = self.vote = 0
+        self.place = NO_STAMP, job
         self.since = self.run_until = self.held_until = self.resend_at = 0
         self.wants = self.turn = self.lined = self.ends = False
         self.told = False, False
@@ -93,6 +97,7 @@ class Member:
             self.promised, self.told = False, (False, False)
         self.epoch, self.round, self.phase = order.epoch, order.round, order.phase
         self.stamp, self.changed = order.stamp, True
+        self.place = order.stamp or NO_STAMP, self.job
         if order.phase == Phase.REST:
             done = self._rest()
             # Who rests says so when it is asked again, and else nothing until its turn has come.
