@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.across import fleet as simulation
 from tests.across.fleet import Fleet, S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,7 @@ def run_fleet(seed: int, grants: int) -> dict[str, Any]:
     fleet.run(lambda: fleet.grants >= grants)
     found = {name: getattr(fleet, name) for name in (*COUNTED, *MEASURED)}
     found["simulated_s"] = fleet.now // S
+    found["compiled"] = not simulation.__file__.endswith(".py")
     fleet.calm()
     return found | {"deadlocks": fleet.stuck_after(WAITS)}
 
@@ -49,7 +51,8 @@ def compile_it() -> bool:
     modules.append(Path("tests/across/fleet.py"))
     for module in (*modules, Path("tests/bench/across_simulated.py")):
         (COMPILED / module).parent.mkdir(parents=True, exist_ok=True)
-        (COMPILED / module.parent / "__init__.py").touch()
+        for package in module.parents[:-1]:  # without them those of the checkout come first
+            (COMPILED / package / "__init__.py").touch()
         shutil.copy(ROOT / module, COMPILED / module)
     command = [sys.executable, "-m", "mypyc", *map(str, modules)]
     done = subprocess.run(command, cwd=COMPILED, capture_output=True, text=True, check=False)
@@ -60,8 +63,7 @@ def compile_it() -> bool:
 
 def measure(grants: int) -> dict[str, Any]:
     """So many in all."""
-    compiled, fleets = compile_it(), os.cpu_count() or 1
-    place = COMPILED if compiled else ROOT
+    place, fleets = COMPILED if compile_it() else ROOT, os.cpu_count() or 1
     workers = [
         subprocess.Popen(
             [sys.executable, "-m", __name__, str(seed), str(-(-grants // fleets))],
@@ -72,6 +74,7 @@ def measure(grants: int) -> dict[str, Any]:
         for seed in range(1, fleets + 1)
     ]
     all_found = [pickle.loads(worker.communicate()[0]) for worker in workers]
+    compiled = min(found.pop("compiled") for found in all_found)
     of_all = {name: sum(found[name] for found in all_found) for name in all_found[0]
               if name not in MEASURED}  # fmt: skip
     grant_ns, skew_ns = ([ns for found in all_found for ns in found[name]] for name in MEASURED)
