@@ -1,9 +1,13 @@
-"""This release reads what each release since 0.2.0 has left behind (written.py)."""
+"""This release reads what each release has left behind (written.py), and changes no format that it
+calls by the same version. Of 0.1.0 the database is kept and not read, and its interposers are not
+served; docs/upgrade.md has what is promised."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from _gpulease import lib
 from leased import __version__
 from leased.record import lines
 from leased.record.lines import Entry, Header
+from leased.slurm.usage_record import json_of
+from leased.store.schema import VERSION
 from leased.store.store import Store
 from leased.wire import client_messages, header
 from tests.compat import written
@@ -21,7 +27,9 @@ from tests.support.message_types import OF_CLIENTS
 from tests.wire.vectors import golden
 
 RELEASES = sorted(folder.name for folder in DATA.iterdir())
+FIRST = "0.1.0"  # before the promises
 release = pytest.mark.parametrize("release", RELEASES)
+promised = pytest.mark.parametrize("release", [name for name in RELEASES if name != FIRST])
 
 
 def expected(name: str) -> dict[str, Any]:
@@ -29,15 +37,18 @@ def expected(name: str) -> dict[str, Any]:
     return read
 
 
-def lacks(found: Any, wanted: Any, at: str = "") -> str | None:
-    """Where something is not as it was; None: all of it is. What was added since is no matter."""
+def lacks(found: Any, wanted: Any, at: str = "", values: bool = True) -> str | None:
+    """Where something is not as it was; None: all of it is. What was added since is no matter.
+    values=False: what has another value of the same type is as it was."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         parts = [(found.get(name), one, f"{at}.{name}") for name, one in wanted.items()]
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         parts = [(a, b, f"{at}[{n}]") for n, (a, b) in enumerate(zip(found, wanted))]
+    elif found == wanted or (not values and type(found) is type(wanted)):
+        return None
     else:
-        return None if found == wanted else f"{at}: {found!r:.200} was {wanted!r:.200}"
-    return next((said for part in parts if (said := lacks(*part)) is not None), None)
+        return f"{at}: {found!r:.200} was {wanted!r:.200}"
+    return next((said for part in parts if (said := lacks(*part, values)) is not None), None)
 
 
 def test_this_release_has_its_files() -> None:
@@ -54,7 +65,60 @@ def test_nobody_has_changed_them(release: str) -> None:
     }
 
 
+def schema(path: Path) -> dict[str, str]:
+    """By its name, what makes each table and index."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+
+
+def shapes(record: bytes) -> dict[str, set[str]]:
+    """By their types, the fields that events of a record have."""
+    events = [json.loads(line)["event"] for line in record.splitlines()[1:]]
+    return {event["type"]: set(event) for event in events}
+
+
+def test_what_this_release_writes_is_in_its_files(tmp_path: Path) -> None:
+    ours = DATA / __version__
+    Store(tmp_path / "usage.db").close()
+    again = "python -m tests.compat.written, or a new version where this one is released"
+    assert schema(tmp_path / "usage.db") == schema(ours / "usage.db"), again
+    assert golden() == json.loads((ours / "wire.json").read_text()), again
+    found = {name: text for name, (text, _) in expected(__version__)["comments"].items()}
+    assert written.comments() == found, again
+    assert shapes(written.record_of_events()) == shapes((ours / "events.record").read_bytes())
+
+
 @release
+def test_no_schema_changes_without_a_version(release: str, tmp_path: Path) -> None:
+    Store(tmp_path / "usage.db").close()
+    if expected(release)["schema"] == VERSION:
+        assert schema(tmp_path / "usage.db") == schema(DATA / release / "usage.db")
+
+
+@release
+def test_what_reads_comments_finds_all_that_it_found(release: str) -> None:
+    """A program of the site that reads what a release said in sacct reads this one's as well."""
+    before = json_of(expected(release)["comments"]["whole"][0])
+    now = json_of(written.comments()["whole"])
+    if before["v"] == now["v"]:
+        assert lacks(now, before, values=False) is None
+
+
+def test_the_database_of_0_1_is_kept_whole_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.db"
+    shutil.copyfile(DATA / FIRST / "usage.db", path)
+    before = path.read_bytes()
+    store = Store(path)
+    assert (store.fault, store.open_tenants(), store.unsettled()) == (None, [], [])
+    store.close()
+    (kept,) = tmp_path.glob("usage.db.damaged-*")
+    assert kept.read_bytes() == before
+    assert "of gpu-leased 0.1: its schema is 1006" in caplog.text
+
+
+@promised
 def test_its_database_is_taken_over(release: str, tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     shutil.copyfile(DATA / release / "usage.db", path)
@@ -83,7 +147,7 @@ def test_its_records_of_events_are_read(release: str) -> None:
     assert all(isinstance(one, Entry) for one in rest)
 
 
-@release
+@promised
 def test_its_messages_are_what_they_were(release: str) -> None:
     frozen = json.loads((DATA / release / "wire.json").read_text())
     versions = {header.version_of(bytes.fromhex(data)) for data in frozen.values()}

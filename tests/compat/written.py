@@ -1,7 +1,8 @@
 """What a release leaves behind that later ones read, as files of a few kilobytes.
 
-`python -m tests.compat.written` writes those of this release into tests/compat/data, once: what is
-there is never written again, since nobody who has updated can have it written anew.
+`python -m tests.compat.written` writes those of this release into tests/compat/data: anew as long as
+CHANGELOG.md calls it unreleased, and never again from its date on, since nobody who has updated can
+have it written anew. Those of 0.1.0 were written by its own code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from leased.store.records import TenantRecord
 from leased.store.store import Store
 from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
+from tests.conftest import ROOT
 from tests.record.adversary_record import record
 from tests.wire import vectors
 
@@ -138,8 +140,13 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def is_released() -> bool:
+    return f"\n## {__version__} (unreleased)\n" not in (ROOT / "CHANGELOG.md").read_text()
+
+
 if __name__ == "__main__":
     place = DATA / __version__
-    if place.exists():
+    if place.exists() and is_released():
         sys.exit(f"{place} is there: what a release has written does not change")
+    shutil.rmtree(place, ignore_errors=True)
     write(place)
