@@ -6,6 +6,7 @@ matplotlib is an optional package, and imported where something is drawn and now
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,10 @@ def save(figure_of: Callable[[Look], Any], file: Path, look: Look) -> None:
         figure = figure_of(look)
         # Without a date the same record gives the same file.
         metadata = {"Date": None} if file.suffix == ".svg" else None
-        figure.savefig(file, dpi=150, metadata=metadata)
+        with warnings.catch_warnings():
+            # Of a job's name: a box stands for it in a PNG, and an SVG has it as text.
+            warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
+            figure.savefig(file, dpi=150, metadata=metadata)
 
 
 def style(look: Look) -> dict[str, Any]:

@@ -26,13 +26,14 @@ from leased.cli import (
 )
 from leased.cli.called import Called
 from leased.cli.names import Names
-from leased.cli.screen import View, duration
+from leased.cli.screen import View, cut, duration
 from leased.usage.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
 MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}
 NO_JOB = "no job that shares a GPU is on this node"
 MORE_FROM = 110  # columns that are enough for more than the usual
+USER_MOST = 32  # characters of a user's name in a sentence; useradd makes none longer
 
 
 def console() -> Console:
@@ -81,7 +82,8 @@ def _strays(answer: Status) -> list[str]:
         return "no job" if job_id is None else f"job {called[job_id]}.{step or 'unknown'}"
 
     lines = [
-        f"no lease: process {s['pid']} ({shown(s['command'])}, user {s.get('user') or s['uid']}, "
+        f"no lease: process {s['pid']} ({shown(s['command'])}, "
+        f"user {cut(str(s.get('user') or s['uid']), USER_MOST)}, "
         f"{of_job(s['job_id'], s['step'])}) "
         f"has {size(s['bytes'])} of GPU {index.get(s['device'], '?')}"
         for s in answer["strays"].get("now", [])

@@ -122,6 +122,15 @@ def test_faults_stand_before_the_rest() -> None:
     assert str(show.notes(answer)[0]) == "usage cannot be written: disk full"
 
 
+@pytest.mark.parametrize("letter", ["u", "漢"])
+def test_the_name_of_a_user_without_a_lease_is_cut(letter: str) -> None:
+    stray = {"job_id": 100, "step": "batch", "uid": 1, "pid": 7, "command": "sh", "device": "GPU-0"}
+    answer = status()
+    answer["strays"] = {"now": [stray | {"bytes": 3 * GIB, "user": letter * 200}]}  # type: ignore[typeddict-item]
+    said = next(str(note) for note in show.notes(answer) if "no lease" in str(note))
+    assert said.endswith(f"user {letter * 31}…, job 100.batch) has 3.0 GiB of GPU 0")
+
+
 def odd(jobs: int = 8, gpus: int = 4) -> Status:
     """GPUs that are drained, about to be, and faulty; jobs of long numbers, one suspended, one on
     all GPUs."""
