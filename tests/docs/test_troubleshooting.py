@@ -24,10 +24,10 @@ from leased.leasing.leases import Leases
 from leased.leasing.registry import NOT_ACROSS
 from leased.leasing.tenant import Elsewhere, Tenant
 from leased.processes import procfs
-from leased.wire import client_messages, daemon_messages
+from leased.wire import client_messages, daemon_messages, header
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import ROOT
-from tests.connections.test_limits import HELLO, REQUEST, Door, message, refusal
+from tests.connections.test_limits import HELLO, REQUEST, Door, refusal
 from tests.fuzz.fakes import FakeLoop
 from tests.fuzz.host_memory import FakeKeeper
 from tests.monitors.test_suspended_jobs import UUID, S
@@ -244,9 +244,7 @@ def test_why_a_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said.append(refusal(sock))
     door = Door()
     sock = door.connect()
-    hello = message("gl_hello", lib.GL_HELLO)
-    hello.header.version = 999
-    door.say(sock, bytes(ffi.buffer(hello)))
+    door.say(sock, header.in_version(HELLO, 999))
     said.append(refusal(sock))
     check("A process is refused", [f"no lease for this process: {words}" for words in said])
 

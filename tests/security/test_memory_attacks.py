@@ -9,9 +9,10 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.api.client import ask
+from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
-from tests.connections.test_limits import HELLO, message
+from tests.connections.test_limits import HELLO
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, state, tell
@@ -32,7 +33,8 @@ RUNS = HAS + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran')"
 
 
 def memory(uuid: str, *amounts: int) -> bytes:
-    made = message("gl_memory", lib.GL_MEMORY, n_devices=1)
+    made = header.new(lib.GL_MEMORY)
+    made.n_devices = 1
     ffi.buffer(made.devices[0].uuid)[:] = uuid_bytes(uuid)
     made.devices[0].bytes, made.devices[0].fixed, made.devices[0].resident = amounts
     return bytes(ffi.buffer(made))

@@ -155,7 +155,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("epoch", [1, 2**63, 2**64 - 1])
 def test_claims_of_leases(ground: Ground, epoch: int) -> None:
-    claim = bytes(ffi.buffer(message("gl_hello", lib.GL_HELLO, held_epoch=epoch)))
+    claim = message(lib.GL_HELLO, held_epoch=epoch)
     job = ground.job(f"""
 sock = connect()
 sock.send(bytes.fromhex("{claim.hex()}"))
