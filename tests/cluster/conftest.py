@@ -14,8 +14,13 @@ from tests.docs import documents
 from tests.systemd import container
 
 
+def cannot_boot() -> str:
+    """Why no two machines can be booted here; run.sh asks before it builds anything."""
+    return container.why_not() or network.why_not()
+
+
 def why_not() -> str:
-    reason = container.why_not() or network.why_not()
+    reason = cannot_boot()
     if not reason and not node_tree(os.environ.get("GPU_LEASE_CLUSTER", "")).is_dir():
         reason = "there is no tree of a node: `make test-cluster` makes one"
     return reason

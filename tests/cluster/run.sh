@@ -5,10 +5,13 @@
 # version; makes a tree with Slurm, munge, MariaDB and what our packages depend on, as there is no
 # network later; boots it twice (check_*.py). Trees are
 # below build/package-trees and kept for the next time: 3 GB each. ARGS: what pytest gets besides.
+# Needs root, debootstrap, systemd-nspawn, a Debian mirror, cgroups that systemd can use, and the
+# right to make network namespaces and bridges: says at once where one of these is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . packaging/source.sh
 PLACE=$PWD/build/package-trees
+PYTHON=${PYTHON:-build/venv/bin/python}
 . tests/matrix/trees.sh
 . tests/packages/build.sh
 
@@ -97,12 +100,14 @@ try() {
 	fi
 	say "$1: two booted machines"
 	# shellcheck disable=SC2086 # words for pytest
-	GPU_LEASE_CLUSTER=$1 "${PYTHON:-build/venv/bin/python}" -m pytest -x -p no:cacheprovider \
+	GPU_LEASE_CLUSTER=$1 "$PYTHON" -m pytest -x -p no:cacheprovider -o timeout=1200 \
 		tests/cluster/check_*.py ${ARGS:-} || failed=1
 }
 
 [ "$#" -gt 0 ] || set -- debian-13
 choose_trees "$@"
+reason=$("$PYTHON" -c 'from tests.cluster import conftest; print(conftest.cannot_boot())')
+[ -z "$reason" ] || die "no two machines can be booted here, by systemd-nspawn and on a bridge of their own: $reason"
 [ -x "$EMUGPU/emugpud" ] || die "the emulated GPU is not built: make setup"
 packaging/deb.sh source
 failed=0

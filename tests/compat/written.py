@@ -1,8 +1,8 @@
 """What a release leaves behind that later ones read, as files of a few kilobytes.
 
-`python -m tests.compat.written` writes those of this release into tests/compat/data: anew as long as
-CHANGELOG.md calls it unreleased, and never again from its date on, since nobody who has updated can
-have it written anew. Those of 0.1.0 were written by its own code.
+`python -m tests.compat.written` writes those of this release into tests/compat/data: anew as long
+as CHANGELOG.md calls it unreleased, and never again from its date on, since nobody who has updated
+can have it written anew. Those of 0.1.0 were written by its own code.
 """
 
 from __future__ import annotations

@@ -51,12 +51,9 @@ UNNAMED = "allocation"  # of a job of which slurmdbd knows only that it has ende
 JOB = ROOT / "tests" / "demo" / "job.py"
 OUT = ROOT / "build" / "demo"
 RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
-NEXT = """
-What to try next:
-  make demo ARGS="--policy fair"    the same jobs under another policy
-  docs/user.md                      how your own jobs share a GPU
-  docs/admin.md                     how to install it on a cluster
-"""
+NEXT = """\
+What to try next: make demo ARGS="--policy fair" (another policy),
+docs/user.md (how your own jobs share a GPU), docs/admin.md (how to install it)"""
 JOB_LIMIT_S = 600  # a job takes a minute at most where nothing else runs
 
 
@@ -332,8 +329,7 @@ def main() -> int:
     (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     turns = [job["job_id"] for run in demo.runs if is_drawn(run) for job in run["jobs"]]
     table.print_accounting(lines, turns[0], console)
-    table.print_checks(demo.jobs, console)
-    console.print(f"All of this for programs: {(OUT / 'result.json').relative_to(ROOT)}")
+    table.print_checks(demo.jobs, (OUT / "result.json").relative_to(ROOT), console)
     say_picture(turns, console)
     console.print(NEXT, markup=False)
     return 0 if all(job["checksum_ok"] for job in demo.jobs) else 1

@@ -1,11 +1,12 @@
-"""The demo's result as a person reads it, in a screen of 80 columns: how long two jobs took in each
-mode (as nvshare's Table 2), how long a service waits, and what Slurm's accounting says."""
+"""The demo's result as a person reads it, in a screen of 80 x 24: how long two jobs took in each
+mode (as nvshare's Table 2), how long a service waits, and what Slurm's accounting says of a job."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,8 +19,9 @@ WORKLOADS = {
     "heavy": "heavy: two jobs, each has 0.95 of the memory, as trainings do",
     "light": "light: two jobs, each has 0.40 of the memory, as inference does",
 }
-# The most telling of those that share; the others are in result.json.
-ACCOUNTED = ("heavy-tq-", "heavy-auto-", "service-classes", "batch-classes")
+# Of what sacct says to programs; all of it is in result.json.
+SHOWN = ("time_s", "lease_s", "wait_s", "handoffs")
+MORE = '"...":0'
 
 
 def _kind(gpu: Mapping[str, Any]) -> str:
@@ -32,13 +34,17 @@ def gpu_words(gpu: dict[str, Any]) -> str:
     return f"{gpu['name']}, {gpu['memory_bytes'] / (1 << 20):.0f} MiB [{kind}]"
 
 
-def _line(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+def _line(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, markup=False, soft_wrap=True, style=style)
+
+
+def _title(console: Console, text: str) -> None:
+    _line(console, text, "bold")  # no empty line before it: the screen has none to spare
 
 
 def print_times(gpu: Mapping[str, Any], console: Console) -> None:
     """The title of `print_time`'s lines."""
-    _line(console, f"\nTwo jobs on one GPU [{_kind(gpu)}]: seconds, and part of sequential")
+    _title(console, f"Two jobs on one GPU [{_kind(gpu)}]: seconds, and part of sequential")
 
 
 def print_workload(name: str, console: Console) -> None:
@@ -53,8 +59,8 @@ def print_time(mode: Mode, seconds: float, part: float, console: Console) -> Non
 
 def print_services(gpu: Mapping[str, Any], console: Console) -> None:
     """The title of `print_service`'s lines."""
-    _line(
-        console, f"\nA service of 3 ms each 20 ms, beside a job that always has work [{_kind(gpu)}]"
+    _title(
+        console, f"A service of 3 ms each 20 ms, beside a job that always has work [{_kind(gpu)}]"
     )
 
 
@@ -66,28 +72,29 @@ def print_service(way: Beside, figures: Mapping[str, float], console: Console) -
 
 
 def print_accounting(lines: Sequence[str], example: int, console: Console) -> None:
-    """What sacct says of some jobs to people, and of one of them to programs. lines: sacct's, whose
-    columns SACCT_FIELDS names, with a header; the last column has no end."""
-    _line(console, "\nWhat sacct says to people of jobs that shared (of all: in result.json)")
-    record: dict[str, Any] = {}
-    for line in lines[1:]:
-        job, name, state, _, _, comment = line.split("|", 5)
-        words = comment.partition(" {")[0].removeprefix(MARK)
-        if name.startswith(ACCOUNTED):
-            _line(console, f"  {job:>3} {name:16} {words if state == 'COMPLETED' else state}")
-        if job == str(example):
-            record = json_of(comment)
-    _line(console, f"and to programs, of job {example} (it has such figures of each step too):")
-    steps = {"steps": dict.fromkeys(record.pop("steps", {}), "...")}
-    text = json.dumps(record | steps, separators=(", ", ":"))
+    """What sacct says of one job to people and to programs. lines: sacct's, whose columns
+    SACCT_FIELDS names, with a header; the last column has no end."""
+    row = next(line for line in lines[1:] if line.startswith(f"{example}|"))
+    _, name, state, _, _, comment = row.split("|", 5)
+    record = json_of(comment)
+    _title(console, f"What sacct says of job {example}, {name}, to people and to programs")
+    words = comment.partition(" {")[0].removeprefix(MARK)
+    _line(console, f"  {words if state == 'COMPLETED' else state}")
+    gpus = {uuid: _some(used) for uuid, used in record.get("gpus", {}).items()}
+    text = json.dumps({"v": record.get("v"), "gpus": gpus}, separators=(", ", ":"))
+    text = text.replace(MORE, "...")
     folded = textwrap.fill(text, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     console.print(folded, markup=False)
 
 
-def print_checks(jobs: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Whether each job computed what it should."""
+def _some(used: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: used[key] for key in SHOWN if key in used} | {"...": 0}
+
+
+def print_checks(jobs: Sequence[Mapping[str, Any]], result: Path, console: Console) -> None:
+    """Whether each job computed what it should, and where all of this is for programs."""
     wrong = [str(job["job_id"]) for job in jobs if not job["checksum_ok"]]
     if wrong:
-        console.print(f"[red]WRONG[/] results: of the jobs {', '.join(wrong)}")
+        console.print(f"[red]WRONG[/] results: of the jobs {', '.join(wrong)}; see {result}")
     else:
-        _line(console, f"All {len(jobs)} jobs computed what they should.")
+        _line(console, f"All {len(jobs)} jobs computed what they should; figures: {result}")
