@@ -29,8 +29,6 @@ NOT_TYPED = {
     **dict.fromkeys(("ulimit -n", "ulimit -u", "ulimit -v"), "of users' shells"),
 }
 
-pytestmark = pytest.mark.timeout(1200)
-
 
 def typed(machine: Machine, line: str, packages: str = "now") -> str:
     """What a line of the document says on a machine; RuntimeError where it fails."""

@@ -24,8 +24,6 @@ THERE = "a job with anti-affinity:apart is there"
 # What its unit gives back when it ends may begin so soon; who waits for it begins later.
 GIVEN_BACK_S = 20
 
-pytestmark = pytest.mark.timeout(1200)
-
 
 @pytest.fixture(scope="module")
 def placed(bare: Site) -> Site:

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from leased.sim import history, spans
 from tests.conftest import ROOT
 from tests.demo.scenarios import PLAN
@@ -14,6 +16,7 @@ from tests.demo.scenarios import PLAN
 JOB_KEYS = {"job_id", "state", "exit_code", "lease_s", "wait_s", "handoffs", "moved_bytes"}
 
 
+@pytest.mark.timeout(900)  # it is a minute where nothing else runs
 def test_quick_demo_writes_its_result() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.demo.demo", "--gpu", "emulated", "--quick"],
@@ -21,7 +24,7 @@ def test_quick_demo_writes_its_result() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=840,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     shown = done.stdout.splitlines()

@@ -47,6 +47,7 @@ def test_python_is_formatted() -> None:
     check(tool("ruff"), "format", "--no-cache", "--check", *PYTHON_TREES)
 
 
+@pytest.mark.timeout(900)  # without its cache it takes minutes where others work too
 def test_mypy_strict() -> None:
     check(tool("mypy"))
 
