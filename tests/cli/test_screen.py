@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from leased.api.answers import Channels, Mps, Share, Status
+from leased.api.answers import Channels, Mps, Share, Status, UnleasedProcess
 from leased.base.errors import NoAnswer
 from leased.base.words import size
 from leased.cli import show, show_memory, top
@@ -124,9 +124,12 @@ def test_faults_stand_before_the_rest() -> None:
 
 @pytest.mark.parametrize("letter", ["u", "漢"])
 def test_the_name_of_a_user_without_a_lease_is_cut(letter: str) -> None:
-    stray = {"job_id": 100, "step": "batch", "uid": 1, "pid": 7, "command": "sh", "device": "GPU-0"}
+    stray = UnleasedProcess(
+        job_id=100, step="batch", uid=1, pid=7, command="sh", device="GPU-0", bytes=3 * GIB
+    )
+    stray["user"] = letter * 200
     answer = status()
-    answer["strays"] = {"now": [stray | {"bytes": 3 * GIB, "user": letter * 200}]}  # type: ignore[typeddict-item]
+    answer["strays"] = {"now": [stray]}
     said = next(str(note) for note in show.notes(answer) if "no lease" in str(note))
     assert said.endswith(f"user {letter * 31}…, job 100.batch) has 3.0 GiB of GPU 0")
 

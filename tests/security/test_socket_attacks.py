@@ -14,13 +14,14 @@ from leased.api.client import ask
 from leased.connections import limits
 from leased.wire import header
 from tests.conftest import Start
-from tests.connections.test_limits import HELLO, REQUEST, message
+from tests.connections.test_limits import HELLO, REQUEST
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
 from tests.security.test_connection_attacks import descriptors
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, tell
+from tests.support.wire_client import message
 
 NOBODY = 65534
 # A process of a user, in a job or in none. argv: the socket, a HELLO, a REQUEST.

@@ -10,12 +10,13 @@ from _gpulease import ffi, lib
 
 from leased.connections import limits
 from leased.wire import client_messages, daemon_messages, header
-from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, message, refusal
+from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, refusal
 from tests.shim.lease import test_waiting
 from tests.shim.lease.test_waiting import complaint
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
+from tests.support.wire_client import message
 
 daemon, uuid = swap.daemon, swap.uuid
 program, swapping = test_waiting.program, swap.program
