@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
@@ -31,7 +31,7 @@ JOB = ROOT / "tests" / "demo" / "job.py"
 
 
 # A machine that is busy with something else makes no example of hypothesis wrong.
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased.across.across import Across
@@ -91,7 +91,7 @@ def handoff(world: World, jobs: Iterable[str]) -> tuple[str, int, int]:
     return job, several, count
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(st.data())
 def test_larger_clusters_in_which_much_goes_wrong(data: st.DataObject) -> None:
     nodes = ["a", "b", "c", "d"]

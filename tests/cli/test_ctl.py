@@ -340,7 +340,9 @@ GOOD = st.sampled_from(["on", "5s", "all", "0", "yes", "auto", "", "10%", [0], 1
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     op=st.sampled_from(OPS),

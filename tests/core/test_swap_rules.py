@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased import policy
@@ -133,7 +133,7 @@ def step(world: World, kind: str, job: int, amount: int) -> None:
         world.do(Requested(job))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     st.lists(st.integers(20, ROOM), min_size=2, max_size=4),
     st.lists(

@@ -228,7 +228,9 @@ def send(path: Path, data: bytes) -> bytes:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.binary(min_size=1, max_size=600))
 def test_garbage_on_either_socket_is_answered_and_forgotten(leased: Leased, data: bytes) -> None:

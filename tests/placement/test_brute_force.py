@@ -3,7 +3,7 @@ devices by the paper's rules finds."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leased.placement.api import Device, NoDevice, Placed, Request
@@ -52,7 +52,6 @@ def may(devices: list[Device], request: Request, n: int) -> bool:
     return allowed(devices, request, n) and (not new or devices[n].is_idle)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(number=st.integers(1, 4), requests=st.lists(REQUESTS, max_size=8))
 def test_it_places_as_a_search_by_the_rules_does(number: int, requests: list[Request]) -> None:
     devices = [Device(str(n), WHOLE) for n in range(number)]
@@ -68,7 +67,6 @@ def test_it_places_as_a_search_by_the_rules_does(number: int, requests: list[Req
         devices[best] = devices[best].joined(request)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=8), data=st.data())
 def test_a_tenant_that_leaves_frees_the_room_that_it_took(
     requests: list[Request], data: st.DataObject

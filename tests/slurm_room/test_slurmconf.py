@@ -156,7 +156,9 @@ PIECES = [
 ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(pieces=st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)), max_size=30))
 @example(pieces=["NodeName=", "a", " NodeHostname=", "[]", "\n", "NodeName=", "b"])
 def test_no_text_is_more_than_named(tmp_path: Path, pieces: list[str]) -> None:
