@@ -60,11 +60,10 @@ class SeveralNodes:
         return found
 
     def comes_back(self, place: int) -> None:
-        """The node is there again."""
+        """The node is there again: with ReturnToService=2 that is for Slurm to see."""
         node = self.names[place]
         self.sites[place].leased.start()
         self.slurm.start_slurmd(node)
-        self.slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
         wait_until(f"{node} to be idle", lambda: self.slurm.node_state(node) == "idle")
 
     @property

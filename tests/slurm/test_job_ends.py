@@ -87,7 +87,6 @@ def ends() -> Iterator[Ends]:
             socket = site.leased.admin_socket
             usage[name] = ask(socket, {"op": "usage", "job_id": jobs[name]})["usage"]
         site.slurm.start_slurmd(failing)
-        site.slurm.run("scontrol", "update", f"nodename={failing}", "state=resume")
         site.slurm.run("scontrol", "update", again, "starttime=now+3")
         yield Ends(site, jobs, usage)
 
