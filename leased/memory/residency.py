@@ -27,6 +27,9 @@ from leased.usage.usage import Usage
 
 NO_SHARE = Share()  # of a tenant that has no memory on the device
 PAGING_PART = 64  # the driver can move managed memory page by page in this part of the room
+# Swapped memory leaves holders with managed memory this part, so that what its programs allocate
+# before others have evicted for it does not take the last of it.
+KEPT_PART = 16
 
 
 class Whereabouts:
@@ -161,7 +164,7 @@ class Residency:
         program for whose pages it finds no room."""
         if share.swaps or not share.holds or not self.swappers:
             return 0
-        return min(share.bytes, self.room // PAGING_PART)
+        return min(share.bytes, self.room // KEPT_PART)
 
     def _free(self) -> int:
         """Room for swapped memory; below 0: there is too much of it."""

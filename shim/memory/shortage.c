@@ -32,12 +32,15 @@ static bool report_shortage(struct shortage *shortage, CUdevice device, uint64_t
  * other jobs have been told to evict, but may not have finished. */
 bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, uint64_t size)
 {
+	uint64_t asked = now_ns();
 	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
 	            (shortage->bytes || report_shortage(shortage, device, size)) &&
 	            !gate_wait(false);
 
 	if (more && (!shortage->since || atomic_load(&daemon_away)))
 		shortage->since = now_ns();
+	else
+		shortage->since += now_ns() - asked; /* without a lease */
 	if (more && now_ns() - shortage->since < EVICTION_WAIT_NS) {
 		pause_us(EVICTION_PAUSE_US);
 		return true;

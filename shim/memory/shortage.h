@@ -16,7 +16,7 @@
 /* State of one allocation. All zero before the first attempt. */
 struct shortage {
 	int64_t bytes;  /* that the daemon has been told of; 0: none */
-	uint64_t since; /* now_ns() after the first attempt with a lease */
+	uint64_t since; /* now_ns() - since: how long it has been tried with a lease */
 };
 /* Called after each attempt to allocate `size` bytes, by a thread of the program without locks. May
  * wait for the lease. Returns true if the device was full and the caller shall try again; false if

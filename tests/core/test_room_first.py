@@ -189,5 +189,5 @@ def test_swapped_memory_leaves_it_the_room_that_the_driver_needs() -> None:
     a = beside(90)
     residency = a.devices["d0"].residency
     a.handle(MemoryChanged(FIRST, "d0", 100, 0, 60), S)
-    assert residency.resident_of(FIRST) == 100 - 100 // 64
-    assert residency.resident_of(MANAGED) == 100 // 64
+    assert residency.resident_of(FIRST) == 100 - 100 // 16
+    assert residency.resident_of(MANAGED) == 100 // 16

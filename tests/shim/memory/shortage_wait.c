@@ -1,8 +1,9 @@
 /* shortage_wait.c: how long an allocation waits for room (shim/memory/shortage.c), in simulated
  * time: the clock, the gate and the driver are fakes.
  *
- * shortage_wait AWAY_S: the daemon is away from 5 s on, for so many seconds. Prints after how many
- * seconds the allocation is given up.
+ * shortage_wait AWAY_S LEASED_S: the daemon is away from 5 s on, for so many seconds; and the
+ * process waits for a lease for so long, once, after 5 s. Prints after how many seconds the
+ * allocation is given up.
  */
 #include "base/debug.h"
 #include "driver/devices.h"
@@ -19,7 +20,7 @@
 #define S UINT64_C(1000000000)
 #define BEGAN (S)
 
-static uint64_t now = BEGAN, away_from, back;
+static uint64_t now = BEGAN, away_from, back, leased;
 
 int clock_gettime(clockid_t clock, struct timespec *out)
 {
@@ -50,6 +51,10 @@ void debug(const char *format, ...)
 CUresult gate_wait(bool memory)
 {
 	(void)memory;
+	if (now >= BEGAN + 5 * S) {
+		now += leased;
+		leased = 0;
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -72,9 +77,10 @@ int main(int argc, char **argv)
 {
 	struct shortage shortage = {0};
 
-	if (argc != 2)
+	if (argc != 3)
 		return 2;
 	away_from = BEGAN + 5 * S;
+	leased = strtoull(argv[2], NULL, 10) * S;
 	back = away_from + strtoull(argv[1], NULL, 10) * S;
 	while (shortage_wait(&shortage, CUDA_ERROR_OUT_OF_MEMORY, 0, 1))
 		;
