@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from leased.api.client import ask
+from tests.slurm.placer import gpu_number
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 
@@ -58,8 +59,8 @@ def leased(site: Site) -> dict[int, set[str]]:
 def index_of(site: Site, job: int) -> int:
     """The GPU of a job, as Slurm says it."""
     shown = site.slurm.run("scontrol", "show", "job", "-d", str(job)).stdout
-    (index,) = {int(n) for n in re.findall(r"IDX:(\d+)", shown)}
-    return index
+    (said,) = re.findall(r"GRES=\w+:\d+\(([^)]+)\)", shown)
+    return int(gpu_number(said))
 
 
 def test_shards_go_to_the_gpu_that_nobody_has_whole(site: Site) -> None:
