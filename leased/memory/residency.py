@@ -145,10 +145,27 @@ class Residency:
     def awaits_room(self, swaps: bool) -> bool:
         """Swapped memory that has been told to leave has not, and there is too much meanwhile for a
         tenant with managed memory; or, if the tenant swaps, for those beside which it holds."""
-        if swaps and not self._pages():
-            return False
-        leaving = self._leaving()
-        return leaving > 0 and self.resident + leaving > self.capacity
+        leaving, pages = self._leaving(), self._pages()
+        if pages and swaps:
+            return leaving > 0
+        return not swaps and leaving > 0 and self.resident + leaving > self.capacity
+
+    def _are_together(self) -> bool:
+        """Holders with managed memory hold beside one that swaps."""
+        return self._pages() > 0 and any(share.holds for share in self.swappers.values())
+
+    def _clear(self) -> None:
+        """Where they are together no swapped memory stays whose tenants do not hold: what one of
+        them allocates at its turn would take the last of the room before it left."""
+        for tenant, share in self.swappers.items():
+            if not share.holds and share.resident:
+                lost = share.resident
+                share.taken = lost + (share.taken if share.leaving else 0)
+                share.taker = None
+                share.evict(lost)
+                self.lost[tenant] = self.lost.get(tenant, 0) + lost
+                self._set_resident(tenant, share, 0)
+        self._note_full()
 
     def _leaving(self) -> int:
         return sum(self.leaving(tenant) for tenant in self.swappers)
@@ -322,6 +339,8 @@ class Residency:
         self._set_resident(tenant, share, min(movable, max(0, self.capacity - self._pages(share))))
         if bytes_out:
             self._take(bytes_out, tenant)
+        if self._are_together():
+            self._clear()
         # What it has reported has been used, also where there is no room for it in the model.
         there = max(share.resident + share.stuck, share.reported)
         share.untouched = max(0, share.bytes - there)
@@ -354,6 +373,8 @@ class Residency:
         if bytes_out > 0:
             self._take(bytes_out, tenant)
         share.untouched = share.bytes - size
+        if self._are_together():
+            self._clear()
         if self.uuid in self.where.full:
             self._note_full()
         return bytes_in if bytes_in > 0 else 0, bytes_out if bytes_out > 0 else 0
@@ -373,6 +394,9 @@ class Residency:
         self._set_role(tenant, share)
         if share.reported is not None:  # it swaps
             self._set_resident(tenant, share, share.movable)
+            if self._pages():
+                self._clear()
+            self.squeeze()
             self._note_full()
 
     def wait(self, tenant: int, place: Place | None) -> None:
@@ -385,7 +409,7 @@ class Residency:
         """Let a waiter that swaps restore what there is room for. With `displace`, which is for
         the first in the line, tenants that do not hold make room for it.
 
-        Beside a holder with managed memory, none is displaced, and what leaves is waited for.
+        Where holders with managed memory hold beside one that swaps it waits for its turn.
 
         Returns (bytes in, bytes of others out).
         """
@@ -393,12 +417,10 @@ class Residency:
         if not share.swaps or share.leaving or share.coming:
             return 0, 0
         missing = self.missing(tenant)
-        if not missing:
+        if not missing or self._are_together():
             return 0, 0
         free = self._free()
-        if self._pages():
-            free -= self._leaving()
-        elif displace:
+        if displace:
             free = max(0, free) + self.idle - share.resident
         share.pass_time(self.where.now)
         share.coming = bytes_in = max(0, min(missing, free))
@@ -481,15 +503,12 @@ class Residency:
             left = share.resident - lost
             if share.place is not None:
                 self.shrunk.add(loser)
-            if share.reported is not None:
+            if share.reported is not None and not share.holds:  # a holder keeps all that it has
                 share.taken = lost + (share.taken if share.leaving else 0)
                 share.taker = taker
                 self.lost[loser] = self.lost.get(loser, 0) + lost
-                if share.holds:
-                    share.leaving += lost
-                else:
-                    share.evict(lost)
-                    left = min(left, share.movable)
+                share.evict(lost)
+                left = min(left, share.movable)
             self._set_resident(loser, share, left)
 
     # -- one share ---------------------------------------------------------------------

@@ -191,3 +191,19 @@ def test_swapped_memory_leaves_it_the_room_that_the_driver_needs() -> None:
     a.handle(MemoryChanged(FIRST, "d0", 100, 0, 60), S)
     assert residency.resident_of(FIRST) == 100 - 100 // 16
     assert residency.resident_of(MANAGED) == 100 // 16
+
+
+def test_what_swaps_leaves_at_the_end_of_its_turn() -> None:
+    a = beside(20)
+    a.handle(Requested(SECOND), 0)
+    actions = a.handle(Released(FIRST, a.tenants[FIRST].granted), S)
+    assert [action.bytes for action in actions if isinstance(action, Evict)] == [60]
+    assert of(Grant, a.handle(MemoryChanged(FIRST, "d0", 60, 0, 10), 2 * S)) == []
+    assert of(Grant, a.handle(MemoryChanged(FIRST, "d0", 60, 0, 0), 3 * S)) == [SECOND]
+
+
+def test_a_holder_is_not_told_to_evict_what_it_keeps() -> None:
+    a = beside(20)
+    assert of(Evict, a.handle(MemoryChanged(MANAGED, "d0", 90, 0, None), S)) == []
+    actions = a.handle(Released(FIRST, a.tenants[FIRST].granted), 2 * S)
+    assert [action.bytes for action in actions if isinstance(action, Evict)] == [60]
