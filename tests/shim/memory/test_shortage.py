@@ -12,7 +12,7 @@ SHORTAGE_WAIT = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/me
 
 def given_up_s(away_s: int, leased_s: int) -> int:
     """When the daemon is away, and the process waits for a lease, for so long."""
-    command = [SHORTAGE_WAIT, str(away_s), str(leased_s)]
+    command = [str(SHORTAGE_WAIT), str(away_s), str(leased_s)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
