@@ -145,10 +145,45 @@ class Residency:
     def awaits_room(self, swaps: bool) -> bool:
         """Swapped memory that has been told to leave has not, and there is too much meanwhile for a
         tenant with managed memory; or, if the tenant swaps, for those beside which it holds."""
-        leaving, pages = self._leaving(), self._pages()
-        if pages and swaps:
-            return leaving > 0
-        return not swaps and leaving > 0 and self.resident + leaving > self.capacity
+        if swaps and not self._pages():
+            return False
+        leaving = sum(self.leaving(tenant) for tenant in self.swappers)
+        return leaving > 0 and (swaps or self.resident + leaving > self.capacity)
+
+    def keep_out(self, tenant: int) -> dict[int, int]:
+        """Which tenants keep it out and with how many bytes, the most first; empty: none do."""
+        if not self.crowded_out(tenant):
+            return {}
+        others = [(n, s.stays) for n, s in self.shares.items() if n != tenant and s.stays]
+        return dict(sorted(others, key=lambda other: -other[1]))
+
+    # -- managed memory beside swapped memory ------------------------------------------
+
+    def _is_mixed(self) -> bool:
+        """Some of its tenants swap, and some do not."""
+        return 0 < len(self.swappers) < len(self.shares)
+
+    def _floor(self, share: Share) -> int:
+        """What the tenant needs beside swapped memory while it holds, since the driver kills a
+        program for whose pages it finds no room."""
+        if share.swaps or not share.holds or not self._is_mixed():
+            return 0
+        return min(share.bytes, self.room // KEPT_PART)
+
+    def _pages(self, but: Share | None = None) -> int:
+        """What holders with managed memory, but for this one, need there."""
+        others = self.shares.values() if self._is_mixed() else ()
+        return sum(self._floor(share) for share in others if share is not but)
+
+    def _most(self, share: Share) -> int:
+        """What the tenant can have there, whatever others lose for it."""
+        return max(0, self.capacity - self._pages(but=share))
+
+    def _free(self) -> int:
+        """Room for swapped memory; below 0: there is too much of it."""
+        all_shares = self.shares.values() if self._is_mixed() else ()
+        short = sum(max(0, self._floor(share) - share.resident) for share in all_shares)
+        return self.capacity - self.resident - short
 
     def _are_together(self) -> bool:
         """Holders with managed memory hold beside one that swaps."""
@@ -159,43 +194,7 @@ class Residency:
         them allocates at its turn would take the last of the room before it left."""
         for tenant, share in self.swappers.items():
             if not share.holds and share.resident:
-                lost = share.resident
-                share.taken = lost + (share.taken if share.leaving else 0)
-                share.taker = None
-                share.evict(lost)
-                self.lost[tenant] = self.lost.get(tenant, 0) + lost
-                self._set_resident(tenant, share, 0)
-        self._note_full()
-
-    def _leaving(self) -> int:
-        return sum(self.leaving(tenant) for tenant in self.swappers)
-
-    def _pages(self, but: Share | None = None) -> int:
-        """What holders with managed memory, but for this one, need there."""
-        if len(self.swappers) in (0, len(self.shares)):
-            return 0
-        return sum(self._floor(share) for share in self.shares.values() if share is not but)
-
-    def _floor(self, share: Share) -> int:
-        """What the tenant needs beside swapped memory while it holds, since the driver kills a
-        program for whose pages it finds no room."""
-        if share.swaps or not share.holds or not self.swappers:
-            return 0
-        return min(share.bytes, self.room // KEPT_PART)
-
-    def _free(self) -> int:
-        """Room for swapped memory; below 0: there is too much of it."""
-        if len(self.swappers) in (0, len(self.shares)):
-            return self.capacity - self.resident
-        short = sum(max(0, self._floor(s) - s.resident) for s in self.shares.values())
-        return self.capacity - self.resident - short
-
-    def keep_out(self, tenant: int) -> dict[int, int]:
-        """Which tenants keep it out and with how many bytes, the most first; empty: none do."""
-        if not self.crowded_out(tenant):
-            return {}
-        others = [(n, s.stays) for n, s in self.shares.items() if n != tenant and s.stays]
-        return dict(sorted(others, key=lambda other: -other[1]))
+                self._lose(tenant, share, share.resident, None)
 
     # -- over time -----------------------------------------------------------------------
 
@@ -225,8 +224,7 @@ class Residency:
 
     def _moving(self, share: Share) -> tuple[int, int]:
         """Both: bytes of its own that are missing, and of others that would be displaced."""
-        most, resident = max(0, self.capacity - self._pages(share)), share.resident
-        size = share.bytes
+        most, resident, size = self._most(share), share.resident, share.bytes
         size = size if size < most else most
         missing = size - resident - share.untouched
         displaced = size - resident - self._free()
@@ -336,7 +334,7 @@ class Residency:
         bytes_in, bytes_out = self._moving(share)
         self._set_role(tenant, share, holds=True)
         movable = max(0, share.bytes - share.stuck)  # it may report more than it has
-        self._set_resident(tenant, share, min(movable, max(0, self.capacity - self._pages(share))))
+        self._set_resident(tenant, share, min(movable, self._most(share)))
         if bytes_out:
             self._take(bytes_out, tenant)
         if self._are_together():
@@ -353,9 +351,8 @@ class Residency:
         now = self.where.now
         if now > share.time.there_at:
             share.pass_time_there(now)
-        before, size, capacity = share.resident, share.bytes, self.capacity
-        capacity = max(0, capacity - self._pages(share))
-        size = size if size < capacity else capacity
+        before, size, most = share.resident, share.bytes, self._most(share)
+        size = size if size < most else most
         more = size - before
         bytes_in, bytes_out = more - share.untouched, self.resident + more - self.capacity
         if before:
@@ -495,21 +492,24 @@ class Residency:
         return lost
 
     def _take(self, size: int, taker: int | None) -> None:
-        """Take so many bytes from tenants that do not hold, which is at most what they have."""
+        """Take so many bytes, first from tenants that do not hold, or as much as there is."""
         while size > 0 and (found := self._first_to_lose()):
             loser, share, most = found
             lost = size if size < most else most
             size -= lost
-            left = share.resident - lost
-            if share.place is not None:
-                self.shrunk.add(loser)
-            if share.reported is not None and not share.holds:  # a holder keeps all that it has
-                share.taken = lost + (share.taken if share.leaving else 0)
-                share.taker = taker
-                self.lost[loser] = self.lost.get(loser, 0) + lost
-                share.evict(lost)
-                left = min(left, share.movable)
-            self._set_resident(loser, share, left)
+            self._lose(loser, share, lost, taker)
+
+    def _lose(self, loser: int, share: Share, lost: int, taker: int | None) -> None:
+        left = share.resident - lost
+        if share.place is not None:
+            self.shrunk.add(loser)
+        if share.reported is not None and not share.holds:  # a holder keeps all that it has
+            share.taken = lost + (share.taken if share.leaving else 0)
+            share.taker = taker
+            self.lost[loser] = self.lost.get(loser, 0) + lost
+            share.evict(lost)
+            left = min(left, share.movable)
+        self._set_resident(loser, share, left)
 
     # -- one share ---------------------------------------------------------------------
 

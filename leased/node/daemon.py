@@ -86,7 +86,8 @@ class Daemon:
         self.leases = self._make_leases(found, restarted=bool(records))
         heard = HearsFirst(self.loop, lambda: self.leases.run(Tick()))
         self.timer = DeadlineTimer(
-            *(self.loop, self.leases.loop.arbiter.next_deadline),
+            self.loop,
+            self.leases.loop.arbiter.next_deadline,
             lambda: heard.tick() if self.leases.view.in_grace else self.leases.run(Tick()),
         )
         self.checkpoint = Checkpoint(self.leases, self.store)
