@@ -8,7 +8,9 @@ import sys
 from collections import deque
 
 
-def _init(event: asyncio.Event) -> None:
+def _init(event: asyncio.Event, *, loop: object = None) -> None:
+    """loop: a queue says the one that it was given."""
+    del loop
     event.__dict__.update(_waiters=deque(), _value=False)
 
 
