@@ -500,7 +500,6 @@ class Residency:
             self._lose(loser, share, lost, taker)
 
     def _lose(self, loser: int, share: Share, lost: int, taker: int | None) -> None:
-        left = share.resident - lost
         if share.place is not None:
             self.shrunk.add(loser)
         if share.reported is not None and not share.holds:  # a holder keeps all that it has
@@ -508,8 +507,7 @@ class Residency:
             share.taker = taker
             self.lost[loser] = self.lost.get(loser, 0) + lost
             share.evict(lost)
-            left = min(left, share.movable)
-        self._set_resident(loser, share, left)
+        self._set_resident(loser, share, share.resident - lost)
 
     # -- one share ---------------------------------------------------------------------
 

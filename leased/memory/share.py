@@ -108,12 +108,12 @@ class Share:
 
     def evict(self, size: int) -> None:
         """The tenant, which swaps and does not hold, is told to evict so many bytes of what is on
-        the device or under way. It restores no more from then on, so of what was under way only
-        that leaves which it reports after all."""
-        there = max(0, (self.reported or 0) - self.leaving)
-        self.leaving += min(size, there)
-        self.recalled += max(0, size - there)
-        self.coming = 0
+        the device, and what is not there of what is under way: that leaves only if it is reported
+        after all."""
+        recalled = max(0, size - max(0, (self.reported or 0) - self.leaving))
+        self.leaving += size - recalled
+        self.recalled += recalled
+        self.coming = max(0, self.coming - recalled)
 
     def report(self, resident: int) -> None:
         """The tenant reports how much is on the device now. If it is less, the rest has left."""

@@ -175,6 +175,7 @@ def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
     device.set_bytes(1, 10 * GIB, holds=True)
     device.set_bytes(2, 10 * GIB, holds=False, reported=0)
     assert handoff_ns([device.part_of(2)]) == 200_000_000
+    device.rest(1)
     device.touch(2)
     assert handoff_ns([device.part_of(1)]) == 2_000_000_000
     device.learn_speed(2, GIB, 10**9)
