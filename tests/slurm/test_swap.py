@@ -351,10 +351,11 @@ def limited_address_space(pid: int, mib: int) -> Iterator[None]:
 
 
 def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(site: Site) -> None:
-    limited = site.compute("limited", 150, until="free-has-ended")
-    (pid,) = site.settled(limited, 150)
+    # Together they have more than the GPU, but by less than limited's last piece, of 16 MiB.
+    limited = site.compute("limited", 160, piece_mib=48, until="free-has-ended")
+    (pid,) = site.settled(limited, 160)
     with limited_address_space(pid, 40):
-        used = [site.used(site.compute("free", 110))]
+        used = [site.used(site.compute("free", 100))]
         assert not limited.results[0].exists(), "it did not end before"
     (site.work / "free-has-ended.0").touch()
     used.append(site.used(limited))
