@@ -137,7 +137,8 @@ class Connection:
 
     def _drop_soon(self, fault: OSError) -> None:
         """Not now: the caller may be iterating over a list that this would change."""
-        self.say(f"is dropped: {fault}")
+        if not isinstance(fault, (BrokenPipeError, ConnectionResetError)):  # else it has ended
+            self.say(f"is dropped: {fault}")
         self.dropped = True
         self.loop.call_soon(self._drop)
 

@@ -77,12 +77,20 @@ def test_who_does_not_read_meets_nobody_more(peers: tuple[Peer, Peer], silent: s
 
 @pytest.mark.parametrize(
     ("fault", "stays"),
-    [(errno.ETOOMANYREFS, True), (errno.EAGAIN, False), (errno.EPIPE, False)],
+    [
+        *((errno.ETOOMANYREFS, True), (errno.EAGAIN, False)),
+        *((errno.EPIPE, False), (errno.ECONNRESET, False)),
+    ],
 )
 def test_too_many_of_all_are_no_fault_of_a_connection(
-    peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch, fault: int, stays: bool
+    peers: tuple[Peer, Peer],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: int,
+    stays: bool,
 ) -> None:
-    """Others have put them there. It is as if it had not been tried."""
+    """Others have put them there. It is as if it had not been tried. Nor is one that ended."""
+    caplog.set_level("INFO")
 
     def fails(*_: object) -> None:
         raise OSError(fault, os.strerror(fault))
@@ -93,6 +101,7 @@ def test_too_many_of_all_are_no_fault_of_a_connection(
         assert peer.send_file(b"file", 0) is not stays
     peer.loop.run_soon()  # type: ignore[attr-defined]
     assert (peer.open, peer.dropped) == (stays, not stays)
+    assert ("is dropped" in caplog.text) == (fault == errno.EAGAIN)
     if stays:
         assert peer.send_file(b"file", 0)
         assert peer.files() == 1
