@@ -64,6 +64,11 @@ class Controller:
         """By how much the work of an online job takes longer than alone; None: not known."""
         return self.feedback.slowdown if self.feedback else None
 
+    @property
+    def excess(self) -> float | None:
+        """The same, in units of what is allowed."""
+        return self.feedback.excess if self.feedback else None
+
     def look(
         self, now: int, jobs: Mapping[int, Classed], busy: float = 0.0, clock: float = 1.0
     ) -> dict[int, Choice]:

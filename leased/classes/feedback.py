@@ -2,12 +2,14 @@
 
 What it takes alone is seen while no other job is there, and learnt by stopping offline jobs for the
 time between two looks: a few times at first where it is not known, and from then on for a hundredth
-of the time. The duty is what keeps the slowdown at what is allowed, less what is not known of it.
-Before it is cut it has to be sure that the work is slowed down at all, and a fifth of the time or
-less is tried for a moment: a switch of the GPU from one job to another takes a part of a short
-burst, whatever the duty is. A lower duty shows that sooner, and so costs offline jobs less. Where a
-cut hardly helps they have all their time, and it is tried again after a pause that doubles, or
-where the work has become much slower since.
+of the time. The duty is what keeps the slowdown at what is allowed, less what is not known of it. A
+job may always be slowed down by what switches of the GPU cost it (pulse.py): a cut of half of the
+offline jobs' time would save a short burst a hundredth of its own.
+
+Before the duty is cut it has to be sure that the work is slowed down at all, and a fifth of the
+time or less is tried for a moment, since something else may be the cause. A lower duty shows that
+sooner, and so costs offline jobs less. Where a cut hardly helps they have all their time, and it is
+tried again after a pause that doubles, or where the work has become much slower since.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ FIRST = 8  # looks in which it is learnt at first, without pauses of PRICE
 WELL = 10  # looks
 MARGIN = 0.2  # of what is allowed, at most, for what is not known
 SURE = 2.0  # standard errors: it is slowed down at all
-TINY = 1e-3  # as a slowdown
+TINY = 0.02  # of what is allowed
 HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
 TRIED = ALWAYS // 5  # the duty of a trial, at most
 BEFORE, TRIAL = 16, 8  # looks
@@ -44,10 +46,10 @@ AGAIN_NS, VAIN_NS = 300_000_000_000, 600_000_000_000  # the first and the longes
 
 @dataclass
 class Feedback:
-    """Of one device. allowed: the slowdown. past: the duties of the last looks, the latest last.
-    owed_ns: for how long offline jobs may still be stopped to learn. vain: looks in which the duty
-    helped too little. trial: looks that are left of it. helps: the last one was not in vain. tried:
-    how slow the work was when one was."""
+    """Of one device. allowed: the slowdown, besides switches. past: the duties of the last looks,
+    the latest last. owed_ns: for how long offline jobs may still be stopped to learn. vain: looks
+    in which the duty helped too little. trial: looks that are left of it. helps: the last one was
+    not in vain. tried: how slow the work was when one was."""
 
     allowed: float
     duty: float = ALWAYS
@@ -100,6 +102,16 @@ class Feedback:
         known = [one.slowdown(self.duty / ALWAYS) for one in self.pulses.values()]
         return max((slowdown for slowdown in known if slowdown is not None), default=None)
 
+    @property
+    def excess(self) -> float | None:
+        """How many times as slowed down as is allowed a job is, at most; None: it is not known."""
+        known = [(one, one.slowdown(self.duty / ALWAYS)) for one in self.pulses.values()]
+        parts = (slow / self._allowed(one) for one, slow in known if slow is not None)
+        return max(parts, default=None)
+
+    def _allowed(self, one: Pulse) -> float:
+        return max(self.allowed, one.switches)
+
     def _learn(self, work: Mapping[int, Work | None]) -> None:
         if len(self.past) < LATE:
             return
@@ -119,11 +131,10 @@ class Feedback:
         return True
 
     def _steer(self, now: int) -> None:
-        slowdown = self.slowdown
-        if slowdown is None or len(self.past) < LATE or STOPPED in self.past:
+        if self.slowdown is None or len(self.past) < LATE or STOPPED in self.past:
             return
         if self.duty == ALWAYS:
-            if self._may_try(now) and self._sure() and self._most() > self.allowed:
+            if self._may_try(now) and self._sure() and self._most() > 1:
                 self._begin_cut()
             return
         self.trial -= self.trial > 0
@@ -137,7 +148,7 @@ class Feedback:
             self.duty, self.trial, self.helps = ALWAYS, 0, False
         elif not self.trial:
             self.helps = True
-            self._set(self.duty * self.allowed / max(self._most(), TINY))
+            self._set(self.duty / max(self._most(), TINY))
 
     def _may_try(self, now: int) -> bool:
         slowdown = self.slowdown
@@ -148,10 +159,10 @@ class Feedback:
         for one in self.pulses.values():
             one.begin_cut()
         if self.helps:
-            self._set(ALWAYS * self.allowed / self._most())
+            self._set(ALWAYS / self._most())
         else:
             self.trial = TRIAL
-            self.duty = max(LEAST, min(TRIED, ALWAYS * self.allowed / self._most()))
+            self.duty = max(LEAST, min(TRIED, ALWAYS / self._most()))
 
     def _helps_little(self) -> bool:
         """Whether the duty saves hardly anything of the slowdown before the cuts, though it is
@@ -165,12 +176,14 @@ class Feedback:
         return uncut - left < HELPED * (1 - duty) * uncut
 
     def _pulses(self) -> list[tuple[float, float]]:
-        """The slowdown of each job of which it is known, and its standard error."""
+        """The slowdown of each job of which it is known, and its standard error, both in units of
+        what is allowed."""
         duty, found = self.duty / ALWAYS, []
         for one in self.pulses.values():
             slowdown = one.slowdown(duty)
             if slowdown is not None:
-                found.append((slowdown, one.doubt(duty)))
+                allowed = self._allowed(one)
+                found.append((slowdown / allowed, one.doubt(duty) / allowed))
         return found
 
     def _sure(self) -> bool:
@@ -180,9 +193,8 @@ class Feedback:
         return told and any(slowdown > SURE * doubt for slowdown, doubt in self._pulses())
 
     def _most(self) -> float:
-        """What the slowdown may be, at most."""
-        margin = MARGIN * self.allowed
-        return max(slowdown + min(doubt, margin) for slowdown, doubt in self._pulses())
+        """What the slowdown may be, at most, in units of what is allowed."""
+        return max(slowdown + min(doubt, MARGIN) for slowdown, doubt in self._pulses())
 
     def _set(self, duty: float) -> None:
         if not 1 - CUT <= duty / self.duty <= 1 + GROWN:

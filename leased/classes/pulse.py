@@ -4,6 +4,9 @@ A process knows how many calls it has submitted, and for how long it had unfinis
 grows where others slow it down, and the first does not, whether it works in bursts or always. Calls
 differ, so the means are known only as well as looks agree.
 
+A switch of the GPU from one job to another is waited for by each burst that begins while another
+job runs. What it costs is known, and no cut of the others' time is worth it.
+
 By how much it takes longer is taken to grow with the duty of the offline jobs, so that what was
 seen at one duty still counts at another. What then does not fit is forgotten.
 """
@@ -16,10 +19,16 @@ from typing import NamedTuple
 
 
 class Work(NamedTuple):
-    """So many calls, and for how many ns there was unfinished work."""
+    """So many calls, for how many ns there was unfinished work, and in how many bursts."""
 
     calls: int = 0
     ns: int = 0
+    bursts: int = 0
+
+    def plus(self, more: Work) -> Work:
+        """more: what was told later. What a process counts never falls, whatever it tells."""
+        bursts = self.bursts + max(0, more.bursts)
+        return Work(self.calls + max(0, more.calls), self.ns + more.ns, bursts)
 
 
 # Of what is known, when more is learnt. A change is seen in what is kept for a short time.
@@ -28,6 +37,9 @@ LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
 LEAST_NS = 1.0  # for a call: what takes less cannot be compared
 ENOUGH = 3  # looks
 CHANGED = 4.0  # standard errors
+# At most, of a burst: an H200 takes 0.18 to 0.23 ms, however long slices are, and it is not known
+# better by how much bursts take longer.
+SWITCH_NS = 300_000
 
 
 @dataclass
@@ -75,12 +87,13 @@ class Line:
 @dataclass
 class Pulse:
     """Of one job. times: ns for a call, alone. beside, lately: by which part a call takes longer,
-    against the part of the time in which offline jobs may run. uncut_ns: for a call, before the
-    first cut; 0: not known."""
+    against the part of the time in which offline jobs may run. bursts: for a call. uncut_ns: for a
+    call, before the first cut; 0: not known."""
 
     times: Line = field(default_factory=lambda: Line(KEPT_ALONE))
     beside: Line = field(default_factory=lambda: Line(KEPT_BESIDE))
     lately: Line = field(default_factory=lambda: Line(KEPT_SHORT))
+    bursts: Line = field(default_factory=lambda: Line(KEPT_BESIDE))
     uncut_ns: float = 0.0
 
     def add(self, work: Work, duty: float) -> None:
@@ -88,6 +101,7 @@ class Pulse:
         if work.calls <= 0:
             return
         ns = work.ns / work.calls
+        self.bursts.add(work.bursts / work.calls)
         if not duty:
             self.times.add(ns)
         elif self._comparable:
@@ -112,6 +126,12 @@ class Pulse:
     def slowdown(self, duty: float) -> float | None:
         """By how much its work takes longer than alone; None: it is not known."""
         return self.beside.steep * duty if self.beside.known and self._comparable else None
+
+    @property
+    def switches(self) -> float:
+        """The part by which its work takes longer if each of its bursts waits for a switch. Only
+        while slowdown() is known."""
+        return SWITCH_NS * self.bursts.steep / self.times.steep
 
     def begin_cut(self) -> None:
         """Remember what a call takes while offline jobs have all their time."""

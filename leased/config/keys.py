@@ -265,7 +265,7 @@ KEYS = (
         kinds.SLOWDOWN,
         0.05,
         "By how much the work of online jobs may take longer than alone, for the sake of offline "
-        "jobs beside them.",
+        "jobs beside them, or 0.3 ms for each burst where that is more.",
     ),
     key("classes.online", kinds.JOBS, [], "Jobs that are online if they do not say their class."),
     key("classes.offline", kinds.JOBS, [], "The same for offline."),

@@ -203,8 +203,8 @@ class Clients:
         )
         client.busy = Busy(unfinished, wanted, now)
         if told is not None and seen >= MOST_OF * (now - told) and 0 <= busy <= seen:
-            calls, known = message.calls - before.calls, client.work or Work()
-            client.work = Work(known.calls + max(0, calls), known.ns + busy)
+            more = Work(message.calls - before.calls, busy, message.bursts - before.bursts)
+            client.work = (client.work or Work()).plus(more)
         client.progress_at = now
         client.progress = message
 

@@ -8,6 +8,7 @@ else; but not once it has said that its channel groups cannot be controlled.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -208,6 +209,11 @@ class TimeSlices:
         controller = self.devices[uuid].controller
         return controller.slowdown if controller else None
 
+    def excess_of(self, uuid: str) -> float | None:
+        """The same, in units of what is allowed."""
+        controller = self.devices[uuid].controller
+        return controller.excess if controller else None
+
     def used_by(self, jobs: list[int], uuid: str) -> float | None:
         """The part of the device that these had at the last look; None: not known."""
         used = self.devices[uuid].used
@@ -311,7 +317,7 @@ def _take_work(tenant: Tenant) -> Work | None:
     said = [client.work for client in tenant.clients if client.work is not None]
     for client in tenant.clients:
         client.work = None
-    return Work(sum(one.calls for one in said), sum(one.ns for one in said)) if said else None
+    return functools.reduce(Work.plus, said) if said else None
 
 
 def _pids(tenant: Tenant) -> set[int]:

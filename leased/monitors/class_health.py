@@ -73,13 +73,12 @@ class ClassHealth:
     def _signs(self, uuid: str) -> Signs:
         slices, residency = self.leases.slices, self.leases.view.device(uuid).residency
         online = [t for t in self.leases.tenants.sharing(uuid) if t.given.job_class == ONLINE]
-        slowdown = slices.slowdown_of(uuid)
         return Signs(
             fault=self.leases.gpus.fault_of(uuid) or self.devices.lost_bits(uuid),
             online_busy=slices.used_by([t.job_id for t in online], uuid) if online else None,
             clock=self.devices.clocks.get(uuid) if self.devices.busy.get(uuid) else None,
             memory=residency.fixed / residency.room if residency.room else None,
-            slowdown=None if slowdown is None else slowdown / slices.slowdown,
+            slowdown=slices.excess_of(uuid),
             xids=self.devices.take_xids(uuid),
         )
 

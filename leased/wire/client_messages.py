@@ -89,12 +89,14 @@ class Stuck(NamedTuple):
 class Progress(NamedTuple):
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), for how many it had some (busy_ns), and for how many it had some
-    or submitted more after a moment (wanted_ns)."""
+    or submitted more after a moment (wanted_ns). bursts: how often it was seen to begin to have
+    some."""
 
     calls: int
     busy_ns: int = 0
     seen_ns: int = 0
     wanted_ns: int = 0
+    bursts: int = 0
 
 
 class Restored(NamedTuple):
@@ -250,7 +252,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_REQUEST: lambda _: Request(),
     lib.GL_RELEASED: _released,
     lib.GL_STUCK: lambda m: Stuck(m.epoch),
-    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns, m.wanted_ns),
+    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns, m.wanted_ns, m.bursts),
     lib.GL_RESTORED: lambda m: Restored(m.epoch, m.bytes, m.ns),
     lib.GL_WHY: lambda _: Why(),
     lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),

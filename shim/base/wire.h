@@ -233,14 +233,16 @@ struct gl_released {
 /* GL_PROGRESS: how many calls the process has submitted since it started. For a second after each
  * MEASURE a process that has a lease looks again and again whether it has unfinished work:
  * seen_ns: for how long it has looked, busy_ns: for how much of that it had some, wanted_ns: for
- * how much of it, it had some or submitted more after a moment. Times in which its duty (GL_RUN)
- * keeps its work from a device count in none of them. */
+ * how much of it, it had some or submitted more after a moment. bursts: how often it has been seen
+ * to have some and none before. Times in which its duty (GL_RUN) keeps its work from a device count
+ * in none of them. */
 struct gl_progress {
 	struct gl_header header;
 	uint64_t calls;
 	uint64_t busy_ns;
 	uint64_t seen_ns;
 	uint64_t wanted_ns;
+	uint64_t bursts;
 };
 
 /* GL_RESTORED: how many bytes were restored for this lease, and how long that took. */
@@ -289,7 +291,7 @@ _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
-_Static_assert(sizeof(struct gl_progress) == 48, "wire layout");
+_Static_assert(sizeof(struct gl_progress) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");

@@ -346,6 +346,7 @@ void lease_measure(struct lease *lease, struct gl_progress *progress)
 	progress->busy_ns = lease->busy_ns;
 	progress->seen_ns = lease->seen_ns;
 	progress->wanted_ns = lease->wanted_ns;
+	progress->bursts = lease->bursts;
 }
 
 /* What a sample finds counts for the time since the one before. */
@@ -357,6 +358,8 @@ static void count_sample(struct lease *lease, uint64_t since)
 	lease->seen_ns += since;
 	lease->busy_ns += idle ? 0 : since;
 	lease->wanted_ns += idle && !submits ? 0 : since;
+	lease->bursts += !idle && !lease->sample_worked;
+	lease->sample_worked = !idle;
 }
 
 static void sample(struct lease *lease)

@@ -86,7 +86,9 @@ struct lease {
 	uint64_t sample_until, sampled_at;    /* until when samples are taken; the last one, or 0 */
 	bool sample_paused;                   /* at the last one its duty kept it from a device */
 	unsigned long sampled_calls;          /* submissions until then */
+	bool sample_worked;                   /* it found unfinished work */
 	uint64_t busy_ns, seen_ns, wanted_ns; /* as in GL_PROGRESS */
+	uint64_t bursts;                      /* the same */
 };
 
 /* Initialises a lease in NONE, also in a forked child. */

@@ -20,13 +20,14 @@ FULL = 1000.0
 @dataclass
 class Throttling:
     """slows: by which part bursts take longer beside an offline job that always runs, for each part
-    of its duty that is above some. inert: the same, but whatever its duty is (its copies, another
-    tenant). lag: of a look, by which the clock follows the load. spread: of bursts by themselves.
-    """
+    of its duty that is above some. switches: the same, whatever its duty is, but none while it is
+    stopped. tells: of its bursts. lag: of a look, by which the clock follows the load. spread: of
+    bursts by themselves."""
 
     slows: float
     above: float = 0.0
-    inert: float = 0.0
+    switches: float = 0.0
+    tells: bool = False
     lag: float = 1.0
     spread: float = 0.25
     seed: int = 0
@@ -40,11 +41,12 @@ class Throttling:
         """From one look to the next. What it says of that is heard at the look after the next."""
         self.heat += self.lag * (duty / FULL - self.heat)
         ns = sum(self._seen(BURST_NS * (1 + self.slowdown)) for _ in range(PER_LOOK))
-        self.said.append(Work(PER_LOOK, round(ns)))
+        self.said.append(Work(PER_LOOK, round(ns), PER_LOOK * self.tells))
 
     @property
     def slowdown(self) -> float:
-        return self.slows * max(0.0, self.heat - self.above) + self.inert
+        heat = self.slows * max(0.0, self.heat - self.above)
+        return heat + self.switches * (self.heat > 0)
 
     def _seen(self, burst_ns: float) -> float:
         took = burst_ns * self.random.uniform(1 - self.spread, 1 + self.spread)

@@ -62,3 +62,16 @@ def test_times_in_which_it_may_not_run_do_not_count() -> None:
     busy, _, seen = measured(at)
     assert busy == pytest.approx(0.5, abs=0.05)
     assert 450 <= seen <= 480
+
+
+def test_bursts_are_counted_as_they_begin() -> None:
+    process, said = Process(), ffi.new("struct gl_progress *")
+    process.hear("GRANT", epoch=1)
+    process.run(PERIOD)
+    process.do(lib.lease_measure, said)
+    before = said.bursts
+    for step in range(800):
+        work(process, 20 * MS <= step * MS % PERIOD < 60 * MS)
+        process.run(MS)
+    process.do(lib.lease_measure, said)
+    assert said.bursts - before == 4
