@@ -2,7 +2,8 @@
 
 A process knows how many calls it has submitted, and for how long it had unfinished work. The second
 grows where others slow it down, and the first does not, whether it works in bursts or always. Calls
-differ, so the means are known only as well as looks agree.
+differ, so the means are known only as well as looks agree. One look that is far off (a few calls
+with much work) counts as one at the edge of what is to be expected.
 
 A switch of the GPU from one job to another is waited for by each burst that begins while another
 job runs. What it costs is known, and no cut of the others' time is worth it.
@@ -37,6 +38,7 @@ LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
 LEAST_NS = 1.0  # for a call: what takes less cannot be compared
 ENOUGH = 3  # looks
 CHANGED = 4.0  # standard errors
+FAR, MANY = 3.0, 10  # spreads; looks, from which on it is known what is far off
 # At most, of a burst: an H200 takes 0.18 to 0.23 ms, however long slices are, and it is not known
 # better by how much bursts take longer.
 SWITCH_NS = 300_000
@@ -61,6 +63,14 @@ class Line:
         self.at = self.at * self.kept + at * at
         self.both = self.both * self.kept + at * value
         self.values = self.values * self.kept + value * value
+
+    def near(self, value: float, at: float, least: float) -> float:
+        """The value, or where it is far off the edge of what is to be expected. least: by which
+        values differ at least."""
+        if not self.has(MANY):
+            return value
+        edge, expected = FAR * max(least, self.spread), self.steep * at
+        return max(expected - edge, min(expected + edge, value))
 
     @property
     def known(self) -> bool:
@@ -105,8 +115,9 @@ class Pulse:
         if not duty:
             self.times.add(ns)
         elif self._comparable:
-            self.beside.add(ns / self.times.steep - 1, duty)
-            self.lately.add(ns / self.times.steep - 1, duty)
+            slower = ns / self.times.steep - 1
+            self.beside.add(self.beside.near(slower, duty, LEAST), duty)
+            self.lately.add(slower, duty)
             self._compare()
 
     @property

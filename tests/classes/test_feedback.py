@@ -76,6 +76,25 @@ def test_what_switches_of_the_gpu_cost_is_no_reason_for_a_cut(
     assert 0.97 * needed <= lasted / SEEDS
 
 
+def has_cuts(seed: int, far_at: int | None) -> bool:
+    """Whether there is one in a minute. far_at: a look that is far off."""
+    model = Throttling(0.0, switches=0.06, tells=True, spread=0.1, seed=seed)
+    feedback, duties = Feedback(ALLOWED), []
+    for n in range(120):
+        said = model.said.popleft()
+        said = Work(20, 20 * 2 * BURST_NS, 20) if n == far_at else said
+        duties.append(feedback.look(n * LOOK_NS, {1: said}))
+        model.run(duties[-1])
+    return any(0 < duty < 1000 for duty in duties)
+
+
+def test_one_look_that_is_far_off_is_no_reason_for_a_cut() -> None:
+    """It had fewer calls, some of which with much work."""
+    without, beside = ({n for n in range(24) if has_cuts(n, at)} for at in (None, 58))
+    assert beside == without
+    assert len(without) < 8, "bursts are seen too badly"
+
+
 def test_a_cut_is_tried_again_at_once_where_the_work_is_much_slower_than_when_it_was_in_vain() -> (
     None
 ):
