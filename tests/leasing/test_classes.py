@@ -25,11 +25,12 @@ class Classes(Node):
         tenant = self.job(job, job_class=job_class)
         return tenant, self.process(tenant)
 
-    def works(self, tenant: Tenant, process: Process, burst_ns: float) -> None:
-        """What an online process answers of its work since the last look."""
+    def works(self, tenant: Tenant, process: Process, burst_ns: float, bursts: int = 0) -> None:
+        """What an online process answers of its work since the last look. bursts: that it saw."""
         before = self.told.get(process, Progress(0))
         ns = before.busy_ns + round(CALLS * burst_ns)
-        self.told[process] = Progress(before.calls + CALLS, ns, before.seen_ns + LOOK_NS)
+        calls, seen, bursts = before.calls + CALLS, before.seen_ns + LOOK_NS, before.bursts + bursts
+        self.told[process] = Progress(calls, ns, seen, bursts=bursts)
         self.leases.clients.progress(tenant, process, self.told[process])
 
     def chosen(self, job: int) -> tuple[int, int]:
@@ -119,11 +120,11 @@ def test_an_offline_job_that_slows_an_online_one_down_is_cut_and_comes_back() ->
 def test_what_a_process_says_of_times_that_it_has_not_seen_does_not_count() -> None:
     node = Classes()
     tenant, online = node.comes(1, "online")
-    node.works(tenant, online, BURST_NS)
+    node.works(tenant, online, BURST_NS, 7)
     assert online.work is None, "from its start to its first answer it has not looked"
     node.now += LOOK_NS
-    node.works(tenant, online, BURST_NS)
-    assert online.work == (CALLS, CALLS * BURST_NS)
+    node.works(tenant, online, BURST_NS, 5)
+    assert online.work == (CALLS, CALLS * BURST_NS, 5)
     node.now += 10 * LOOK_NS
-    node.works(tenant, online, BURST_NS)
-    assert online.work == (CALLS, CALLS * BURST_NS)
+    node.works(tenant, online, BURST_NS, 7)
+    assert online.work == (CALLS, CALLS * BURST_NS, 5)
