@@ -105,12 +105,7 @@ class Feedback:
     @property
     def excess(self) -> float | None:
         """How many times as slowed down as is allowed a job is, at most; None: it is not known."""
-        known = [(one, one.slowdown(self.duty / ALWAYS)) for one in self.pulses.values()]
-        parts = (slow / self._allowed(one) for one, slow in known if slow is not None)
-        return max(parts, default=None)
-
-    def _allowed(self, one: Pulse) -> float:
-        return max(self.allowed, one.switches)
+        return max((slowdown for slowdown, _ in self._pulses()), default=None)
 
     def _learn(self, work: Mapping[int, Work | None]) -> None:
         if len(self.past) < LATE:
@@ -182,7 +177,7 @@ class Feedback:
         for one in self.pulses.values():
             slowdown = one.slowdown(duty)
             if slowdown is not None:
-                allowed = self._allowed(one)
+                allowed = max(self.allowed, one.switches)
                 found.append((slowdown / allowed, one.doubt(duty) / allowed))
         return found
 

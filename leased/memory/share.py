@@ -107,9 +107,9 @@ class Share:
         return max(0, min(settled, self.bytes - self.untouched))
 
     def evict(self, size: int) -> None:
-        """The tenant, which swaps and does not hold, is told to evict so many bytes of what is on
-        the device, and what is not there of what is under way: that leaves only if it is reported
-        after all."""
+        """The tenant, which swaps and does not hold, is told to evict so many bytes. Where less is
+        on the device, the rest is of what is under way, and leaves only if it is reported after
+        all."""
         recalled = max(0, size - max(0, (self.reported or 0) - self.leaving))
         self.leaving += size - recalled
         self.recalled += recalled

@@ -57,8 +57,8 @@ bool message_greet(void)
 
 static void send_progress(void)
 {
-	struct gl_progress progress = {
-	    message_header(GL_PROGRESS, sizeof(progress)), gate_calls(), 0, 0, 0, 0};
+	struct gl_progress progress = {.header = message_header(GL_PROGRESS, sizeof(progress)),
+	                               .calls = gate_calls()};
 
 	lease_measure(&process_lease, &progress);
 	link_send(&progress, sizeof(progress));

@@ -198,8 +198,8 @@ static enum gl_type receive(struct client *client)
 		struct gl_revoke revoke;
 		struct gl_epoch step;
 	} m;
-	struct gl_progress progress = {
-	    header(GL_PROGRESS, sizeof(progress)), last_epoch, 0, 0, 0, 0};
+	struct gl_progress progress = {.header = header(GL_PROGRESS, sizeof(progress)),
+	                               .calls = last_epoch};
 	ssize_t n = recv(client->fd, &m, sizeof(m), 0);
 
 	if (n <= 0)

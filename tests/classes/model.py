@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from leased.classes.feedback import Feedback
@@ -15,6 +16,7 @@ BURST_NS = 3_100_000
 SAMPLE_NS = 2_000_000  # a process looks so often whether it has unfinished work
 PER_LOOK = 25
 FULL = 1000.0
+NOTHING: Mapping[int, Work] = {}
 
 
 @dataclass
@@ -77,11 +79,15 @@ class Run:
         return sum(last) / len(last)
 
 
-def steer(model: Throttling, looks: int, allowed: float = 0.05) -> Run:
+def steer(
+    model: Throttling, looks: int, allowed: float = 0.05, instead: Mapping[int, Work] = NOTHING
+) -> Run:
+    """instead: what it says at some looks, by their number."""
     feedback = Feedback(allowed)
     found = Run([], [])
     for n in range(looks):
-        duty = feedback.look(n * LOOK_NS, {1: model.said.popleft()})
+        said = model.said.popleft()
+        duty = feedback.look(n * LOOK_NS, {1: instead.get(n, said)})
         model.run(duty)
         found.duties.append(duty)
         found.slowdowns.append(model.slowdown)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,21 +78,16 @@ def test_what_switches_of_the_gpu_cost_is_no_reason_for_a_cut(
     assert 0.97 * needed <= lasted / SEEDS
 
 
-def has_cuts(seed: int, far_at: int | None) -> bool:
-    """Whether there is one in a minute. far_at: a look that is far off."""
+def has_cuts(seed: int, instead: Mapping[int, Work]) -> bool:
+    """Whether there is one in a minute."""
     model = Throttling(0.0, switches=0.06, tells=True, spread=0.1, seed=seed)
-    feedback, duties = Feedback(ALLOWED), []
-    for n in range(120):
-        said = model.said.popleft()
-        said = Work(20, 20 * 2 * BURST_NS, 20) if n == far_at else said
-        duties.append(feedback.look(n * LOOK_NS, {1: said}))
-        model.run(duties[-1])
-    return any(0 < duty < 1000 for duty in duties)
+    return any(0 < duty < 1000 for duty in steer(model, 120, ALLOWED, instead).duties)
 
 
 def test_one_look_that_is_far_off_is_no_reason_for_a_cut() -> None:
     """It had fewer calls, some of which with much work."""
-    without, beside = ({n for n in range(24) if has_cuts(n, at)} for at in (None, 58))
+    far = {58: Work(20, 20 * 2 * BURST_NS, 20)}
+    without, beside = ({n for n in range(24) if has_cuts(n, said)} for said in ({}, far))
     assert beside == without
     assert len(without) < 8, "bursts are seen too badly"
 
