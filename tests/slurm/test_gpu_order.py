@@ -108,7 +108,7 @@ def test_a_job_leases_the_gpu_that_slurm_names_by_its_uuid(monkeypatch: pytest.M
     with sharing_site(gpus=2, prepare=gpus_by_uuid.detect) as site:
         program = site.work / "says.py"
         program.write_text(SAYS_ITS_GPUS)
-        first = site.slurm.sbatch("--gres=shard:4", "--wrap", "sleep 600", cwd=site.work)
+        first = site.slurm.sbatch("--gres=shard:4", "--wrap", "exec sleep 600", cwd=site.work)
         site.wait_for_tenant(first)
         said = site.batch(f"cd {ROOT} && {sys.executable} {program}", "--gres=shard:1").split()
         second = site.devices()[1]

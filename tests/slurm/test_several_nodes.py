@@ -27,7 +27,7 @@ def test_each_node_has_a_daemon_and_a_gpu_of_its_own(cluster: SeveralNodes) -> N
     assert len({*first, *second}) == 4
     for here, name in enumerate(cluster.names):
         ask = "--gres=shard:1", "-w", name
-        job = cluster.slurm.sbatch(*ask, "--wrap", "sleep 600", cwd=cluster.work)
+        job = cluster.slurm.sbatch(*ask, "--wrap", "exec sleep 600", cwd=cluster.work)
         cluster.sites[here].wait_for_tenant(job)
         assert [job in site.tenants() for site in cluster.sites] == [n == here for n in (0, 1)]
         cluster.slurm.run("scancel", str(job))
@@ -62,7 +62,7 @@ def gpus_here(cluster: SeveralNodes, job: int, node: str) -> Allocation:
 def test_a_job_has_the_gpus_that_slurm_gave_it_on_each_node(cluster: SeveralNodes) -> None:
     """Not on each of them those of its first node."""
     first, second = cluster.names
-    fills = ("--gres=shard:4", "-w", first, "--wrap", "sleep 600")
+    fills = ("--gres=shard:4", "-w", first, "--wrap", "exec sleep 600")
     full = cluster.slurm.sbatch(*fills, cwd=cluster.work)
     cluster.sites[0].wait_for_tenant(full)
     cluster.slurm.run("salloc", "--no-shell", "--gres=shard:1", "-N2", "--job-name=gang")

@@ -58,7 +58,7 @@ def test_a_job_that_asks_for_more_is_told_how_many_shards_that_is(site: Site) ->
 
 
 def test_status_says_who_may_have_what(site: Site) -> None:
-    job = site.slurm.sbatch("--gres=shard:l40s:3", "--wrap", "sleep 600", cwd=site.work)
+    job = site.slurm.sbatch("--gres=shard:l40s:3", "--wrap", "exec sleep 600", cwd=site.work)
     site.wait_for_tenant(job)
     answer: Any = ask(site.leased.admin_socket, {"op": "status"})
     (line,) = show_memory.fences(answer)

@@ -211,8 +211,8 @@ def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
     job, client = busy(program, daemon)
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
-    client.send(daemon_messages.RESYNC)
     wants = client.wants
+    client.send(daemon_messages.RESYNC)
     client.until("greeting", lambda: client.wants > wants)
     client.send(bytes(ffi.buffer(daemon.welcome)))
     client.grant()
