@@ -208,9 +208,13 @@ CUresult gate_enter_unless_stopped(void)
 	return goes_on() ? CUDA_SUCCESS : wait_by(wait_while_stopped, slot, NULL);
 }
 
-static void count_pass(struct thread_slot *slot)
+/* A call that is captured executes nothing, so that it uses no credit. */
+static void count_pass(struct thread_slot *slot, CUstream stream)
 {
-	slot->credit -= slot->credit > 0;
+	if (stream_captures(stream))
+		slot_note_captured(slot);
+	else
+		slot->credit -= slot->credit > 0;
 	gate_count(slot);
 }
 
@@ -253,7 +257,7 @@ static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 			return result;
 		go_inside(slot);
 	}
-	count_pass(slot);
+	count_pass(slot, stream);
 	return CUDA_SUCCESS;
 }
 
@@ -268,30 +272,45 @@ CUresult gate_enter(CUstream stream)
 	go_inside(slot);
 	if (!may_pass(slot))
 		return wait_by(wait_to_pass, slot, stream);
-	count_pass(slot);
+	count_pass(slot, stream);
 	return CUDA_SUCCESS;
 }
 
-static int with_fence(int state)
+/* From any state but this one. GATE_SLOW stays: captures begin and end while the gate changes. */
+static void become(enum gate_state state, int but)
 {
-	return gate_needs_fence ? state | GATE_FENCED : state;
+	int now = atomic_load(&gate_state), next;
+
+	gate_barrier_prepare();
+	do {
+		if ((now & ~GATE_SLOW) == but)
+			return;
+		next = (int)state | (now & GATE_SLOW) | (gate_needs_fence ? GATE_SLOW : 0);
+	} while (!atomic_compare_exchange_weak(&gate_state, &now, next));
 }
+
+#define NONE (-1)
 
 void gate_open(void)
 {
-	gate_barrier_prepare();
-	atomic_store_explicit(&gate_state, with_fence(GATE_OPEN), memory_order_seq_cst);
+	become(GATE_OPEN, NONE);
 }
 
 void gate_bound(const struct pace *pace)
 {
-	int from = with_fence(pace ? GATE_OPEN : GATE_BOUNDED);
-
 	if (pace)
 		atomic_store(&pace_now, pace);
-	atomic_compare_exchange_strong(&gate_state, &from,
-	                               with_fence(pace ? GATE_BOUNDED : GATE_OPEN));
+	become(pace ? GATE_BOUNDED : GATE_OPEN, GATE_CLOSED);
 }
+
+static void captures_changed(bool exist)
+{
+	if (exist)
+		atomic_fetch_or(&gate_state, GATE_SLOW);
+	else if (!gate_needs_fence)
+		atomic_fetch_and(&gate_state, ~GATE_SLOW);
+}
+WATCH(capture_watches, captures_changed);
 
 void gate_step(enum gate_step which)
 {
@@ -301,8 +320,7 @@ void gate_step(enum gate_step which)
 
 void gate_shut(void)
 {
-	gate_barrier_prepare();
-	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
+	become(GATE_CLOSED, NONE);
 	gate_barrier();
 }
 

@@ -18,9 +18,8 @@
 enum gate_state {
 	GATE_CLOSED,
 	GATE_OPEN,
-	GATE_BOUNDED,   /* open, but another job waits: the pace limits the work in flight */
-	GATE_FENCED = 4 /* added to the two above on a kernel without membarrier: a thread that
-	                 * enters needs a fence */
+	GATE_BOUNDED, /* open, but another job waits: the pace limits the work in flight */
+	GATE_SLOW = 4 /* added to them: every thread takes the slow path, gate_enter() */
 };
 
 /* Where the program's swapped memory is. */
@@ -70,10 +69,10 @@ void gate_resume(void);
 
 /* -- the fast path ----------------------------------------------------------------- */
 
-/* The gate's state without GATE_FENCED. */
+/* The gate's state without GATE_SLOW. */
 static inline int gate_now(void)
 {
-	return atomic_load_explicit(&gate_state, memory_order_acquire) & ~GATE_FENCED;
+	return atomic_load_explicit(&gate_state, memory_order_acquire) & ~GATE_SLOW;
 }
 
 static inline void gate_count(struct thread_slot *slot)
@@ -92,8 +91,9 @@ static inline void gate_count(struct thread_slot *slot)
  * load. The client thread's membarrier puts a full barrier into every running thread of the process
  * between its own store and its loads. If a thread's store came before that barrier, the client
  * thread sees the thread inside and waits for it; if a thread's load comes after the barrier, the
- * thread sees the gate shut. Without membarrier both sides need a fence: the open gate then has
- * GATE_FENCED, so that every thread takes the slow path, gate_enter(), which has one.
+ * thread sees the gate shut. Without membarrier both sides need a fence: the gate then has
+ * GATE_SLOW for good, since the slow path has one. It has GATE_SLOW while a capture exists too,
+ * since only the slow path asks whether a call is captured.
  */
 static inline struct thread_slot *gate_pass(void)
 {

@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/locks.h"
 #include "gate/waiting.h"
+#include "work/captures.h"
 
 struct task {
 	struct task *next;
@@ -60,7 +61,7 @@ bool quiet_wanted(void)
 	bool wanted;
 
 	lock_take(&lock);
-	wanted = tasks != NULL;
+	wanted = tasks && !captures_exist();
 	lock_give(&lock);
 	return wanted;
 }
@@ -80,7 +81,7 @@ static void do_one(struct task *task)
 void quiet_now(void)
 {
 	lock_take(&lock);
-	while (tasks)
+	while (tasks && !captures_exist())
 		do_one(tasks);
 	lock_give(&lock);
 }

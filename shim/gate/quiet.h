@@ -10,9 +10,9 @@
 CUresult quiet_do(void (*work)(void *argument), void *argument);
 
 /* The client thread: */
-/* Are there tasks that have not begun? */
+/* Are there tasks that have not begun, and no captures that they wait for? */
 bool quiet_wanted(void);
-/* Does all tasks. The gate is shut, and no work is in flight. */
+/* Does all tasks, unless there is a capture. The gate is shut, and no work is in flight. */
 void quiet_now(void);
 /* The client thread ends: refuses all tasks that have not begun. */
 void quiet_end(void);

@@ -3,6 +3,7 @@
 #include "gate/slots.h"
 
 #include "base/fork.h"
+#include "work/contexts.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -103,6 +104,13 @@ bool gate_none_held(void)
 	return none_in(GATE_HELD);
 }
 
+void slot_note_captured(struct thread_slot *slot)
+{
+	unsigned long captured = atomic_load_explicit(&slot->captured, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->captured, captured + 1, memory_order_relaxed);
+}
+
 void slots_note_resume(void)
 {
 	atomic_fetch_add(&resumes, 1);
@@ -125,8 +133,17 @@ unsigned long gate_submitted(void)
 	unsigned long calls = atomic_load(&resumes);
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
+		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed) -
+		         atomic_load_explicit(&slot->captured, memory_order_relaxed);
 	return calls;
+}
+
+/* Whoever enters after the count is not in it. */
+unsigned long gate_settled(void)
+{
+	unsigned long submitted = gate_submitted();
+
+	return gate_empty() ? submitted : UNSETTLED;
 }
 
 /* In the child only the forking thread exists. */

@@ -16,11 +16,12 @@ enum gate_place {
 };
 
 struct thread_slot {
-	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and `calls` */
-	int depth;          /* calls made inside a call of the driver: they pass the gate */
-	atomic_ulong calls; /* submissions so far */
-	int credit;         /* calls that may still pass a bounded gate */
-	atomic_bool used;   /* a thread has this slot */
+	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and the counts */
+	int depth;             /* calls made inside a call of the driver: they pass the gate */
+	atomic_ulong calls;    /* calls that have passed the gate so far */
+	atomic_ulong captured; /* those of them that are captured, and execute nothing */
+	int credit;            /* calls that may still pass a bounded gate */
+	atomic_bool used;      /* a thread has this slot */
 	struct thread_slot *next;
 };
 
@@ -29,6 +30,8 @@ extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-ex
 
 /* The calling thread's slot; NULL if the host has no memory for one. Preserves errno. */
 struct thread_slot *slot_of_thread(void);
+/* The call that is about to be counted in `calls` is captured. */
+void slot_note_captured(struct thread_slot *slot);
 
 /* -- the client thread ----------------------------------------------------------- */
 
@@ -37,10 +40,12 @@ bool gate_empty(void);
 /* Is no thread in a call that may hold the driver's locks until work has finished? Meaningful after
  * gate_stop(). */
 bool gate_none_held(void);
-/* How many calls have submitted work, including those that are inside now. */
+/* How many calls have passed the gate, and those that are inside now once more. */
 unsigned long gate_calls(void);
-/* The same without those that are inside; exact while the gate is shut and empty. */
+/* How many have submitted work that executes; exact while the gate is shut and empty. */
 unsigned long gate_submitted(void);
+/* The same, if all that have passed have left; else UNSETTLED. */
+unsigned long gate_settled(void);
 /* Stopped work goes on, which both count as a submission: it may change memory. */
 void slots_note_resume(void);
 

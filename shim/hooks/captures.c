@@ -2,6 +2,27 @@
 #include "work/captures.h"
 #include "base/compiler.h"
 #include "driver/lookup.h"
+#include "gate/gate.h"
+#include "gate/quiet.h"
+#include "gate/waiting.h"
+#include "work/drain.h"
+
+/* During the capture it can be asked whether what was submitted before has finished, if it was
+ * asked before. Behind a shut gate it was. */
+static CUresult begins(CUstream stream)
+{
+	if (!captures_exist() && gate_now() != GATE_CLOSED)
+		poll_idle(gate_settled());
+	return capture_begins(stream);
+}
+
+/* Tasks wait until there is no capture. */
+static void ended(CUstream stream)
+{
+	capture_ended(stream);
+	if (quiet_wanted())
+		client_wake();
+}
 
 #define BEGIN(name, stream_now, parameters, arguments)                                             \
 	EXPORT CUresult name parameters                                                            \
@@ -10,12 +31,12 @@
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
-		result = capture_begins(stream_now);                                               \
+		result = begins(stream_now);                                                       \
 		if (result)                                                                        \
 			return result;                                                             \
 		result = real arguments;                                                           \
 		if (result)                                                                        \
-			capture_ended(stream_now);                                                 \
+			ended(stream_now);                                                         \
 		return result;                                                                     \
 	}
 
@@ -34,7 +55,7 @@
 			return CUDA_ERROR_NOT_FOUND;                                               \
 		result = real arguments;                                                           \
 		if (!result || !capture_goes_on(stream_now))                                       \
-			capture_ended(stream_now);                                                 \
+			ended(stream_now);                                                         \
 		return result;                                                                     \
 	}
 
@@ -71,7 +92,7 @@ BEGIN2(cuStreamBeginRecaptureToGraph,
 			return CUDA_ERROR_NOT_FOUND;                                               \
 		result = real(stream);                                                             \
 		if (!result)                                                                       \
-			capture_ended(stream);                                                     \
+			ended(stream);                                                             \
 		return result;                                                                     \
 	}
 

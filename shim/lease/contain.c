@@ -140,7 +140,7 @@ static void finish(int number)
 {
 	gate_shut();
 	unblock(number); /* for the timer's signal */
-	while (!gate_empty() || !poll_idle()) {
+	while (!gate_empty() || !poll_idle(gate_settled())) {
 		atomic_fetch_add(&rounds, 1);
 		pause_us(PAUSE_US);
 	}

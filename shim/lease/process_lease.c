@@ -38,14 +38,19 @@ static const struct lease_gate gate = {
 
 static bool idle(void)
 {
-	bool none = poll_idle();
+	bool none = poll_idle(gate_settled());
 
 	busy_groups_note();
 	return none;
 }
 
+static bool drained(void)
+{
+	return poll_drained(gate_settled());
+}
+
 static const struct lease_work work = {
-    .drained = poll_drained,
+    .drained = drained,
     .idle = idle,
     .some_idle = contexts_some_idle,
 };

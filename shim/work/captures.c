@@ -65,6 +65,22 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
+static void tell(bool exist)
+{
+	for_each_watch(capture_watches, watch) (*watch)(exist);
+}
+
+/* The caller holds the lock. */
+static void leave(struct capture **at)
+{
+	struct capture *capture = *at;
+
+	*at = capture->next;
+	free(capture);
+	if (atomic_fetch_sub(&n_captures, 1) == 1)
+		tell(false);
+}
+
 CUresult capture_begins(CUstream stream)
 {
 	struct capture *capture = malloc(sizeof(*capture));
@@ -75,7 +91,8 @@ CUresult capture_begins(CUstream stream)
 	lock_take(&lock);
 	*capture = (struct capture){captures, stream, context, pthread_self()};
 	captures = capture;
-	atomic_fetch_add(&n_captures, 1);
+	if (!atomic_fetch_add(&n_captures, 1))
+		tell(true);
 	lock_give(&lock);
 	return CUDA_SUCCESS;
 }
@@ -88,36 +105,26 @@ static bool is_capture_of(const struct capture *capture, CUstream stream)
 
 void capture_ended(CUstream stream)
 {
-	struct capture *found = NULL;
+	struct capture **at = &captures;
 
 	if (!captures_exist())
 		return;
 	lock_take(&lock);
-	for (struct capture **at = &captures; *at && !found; at = &(*at)->next) {
-		if (!is_capture_of(*at, stream))
-			continue;
-		found = *at;
-		*at = found->next;
-		atomic_fetch_sub(&n_captures, 1);
-		break;
-	}
+	while (*at && !is_capture_of(*at, stream))
+		at = &(*at)->next;
+	if (*at)
+		leave(at);
 	lock_give(&lock);
-	free(found);
 }
 
 void captures_forget(CUcontext context)
 {
 	lock_take(&lock);
 	for (struct capture **at = &captures; *at;) {
-		struct capture *capture = *at;
-
-		if (capture->context != context) {
-			at = &capture->next;
-			continue;
-		}
-		*at = capture->next;
-		atomic_fetch_sub(&n_captures, 1);
-		free(capture);
+		if ((*at)->context == context)
+			leave(at);
+		else
+			at = &(*at)->next;
 	}
 	lock_give(&lock);
 }

@@ -5,8 +5,14 @@
 #ifndef GPU_LEASE_CAPTURES_H
 #define GPU_LEASE_CAPTURES_H
 
+#include "base/watch.h"
+
 #include <cuda.h>
 #include <stdbool.h>
+
+/* Called when the first capture is about to begin, and when the last one has ended, with
+ * LOCK_CAPTURES held. */
+WATCH_LIST(capture_watches, void(bool exist));
 
 /* Is work that is submitted to this stream captured instead of executed? If its capture has been
  * invalidated, the driver refuses the work, so that it executes nothing either. */

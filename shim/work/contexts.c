@@ -11,8 +11,7 @@
 
 #define MAX_CONTEXTS 128
 
-/* Under the lock. Only the client thread uses the waypoints; the driver destroys their events
- * together with the context. */
+/* Under the lock. The driver destroys the waypoints' events together with the context. */
 static struct context_entry contexts[MAX_CONTEXTS];
 
 /* By entry of `contexts`: the context if the last contexts_poll() found it busy, else NULL. Threads
@@ -79,7 +78,9 @@ bool contexts_some_idle(void)
 	return idle;
 }
 
-bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all)
+bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
+                                unsigned long submitted),
+                   unsigned long submitted, bool all)
 {
 	bool every = true;
 	CUcontext old;
@@ -90,7 +91,7 @@ bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), b
 
 		if (REAL(cuCtxPushCurrent_v2)(contexts[i].context))
 			continue;
-		busy = !idle(contexts[i].context, &contexts[i].waypoint);
+		busy = !idle(contexts[i].context, &contexts[i].waypoint, submitted);
 		REAL(cuCtxPopCurrent_v2)(&old);
 		atomic_store(&busy_contexts[i], busy ? contexts[i].context : NULL);
 		every &= !busy;

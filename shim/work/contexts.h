@@ -34,15 +34,21 @@ bool contexts_with(CUdevice device, CUcontext preferred,
  * context that ends; the caller holds LOCK_CONTEXTS. */
 void context_run_in(CUcontext context, void (*work)(CUcontext context));
 
-/* An event behind the work that a context had at some time. */
+/* An event behind the work that a context had at some time. LOCK_CONTEXTS protects it. */
 struct waypoint {
 	CUevent event;
-	bool pending; /* it has been recorded, and has not been seen to complete */
+	bool pending;         /* it has been recorded, and has not been seen to complete */
+	unsigned long behind; /* so many submissions of the process; UNSETTLED: not known */
 };
+#define UNSETTLED (~0UL)
+
 /* Calls `idle` for the contexts, each of them current during its call, and remembers which are
  * busy. Returns true if none is. With `all` every context is asked; otherwise it stops at the first
- * busy one. LOCK_CONTEXTS is held, so no context is destroyed meanwhile. Of the client thread. */
-bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all);
+ * busy one. submitted: how many submissions have reached the driver, or UNSETTLED; `idle` is given
+ * it too. LOCK_CONTEXTS is held, so no context is destroyed meanwhile. */
+bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
+                                unsigned long submitted),
+                   unsigned long submitted, bool all);
 
 /* For a file that keeps something of a context. A thread of the program calls both functions with
  * LOCK_CONTEXTS held: `ends` while the context still exists, `gone` when the driver has destroyed

@@ -36,7 +36,8 @@ static bool synchronize(void)
 /* CUDA_SUCCESS: all work that the context was given before this call has finished. Each call
  * records an event, except while the previous one is pending: events take space in the driver's
  * queue, which would soon be full. */
-static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
+static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint,
+                               unsigned long submitted)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -44,6 +45,7 @@ static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
 		result = REAL(cuEventQuery)(waypoint->event);
 	if (result)
 		return result;
+	waypoint->behind = submitted;
 	result = REAL(cuCtxRecordEvent)(context, waypoint->event);
 	if (!result)
 		result = REAL(cuEventQuery)(waypoint->event);
@@ -51,34 +53,47 @@ static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
 	return result;
 }
 
-/* Has all work finished that the context was given before? The answer is no while a capture exists,
- * since nothing can be asked then; captured work does not execute, and the capture will end. */
-static bool poll_context(CUcontext context, struct waypoint *waypoint)
+/* While a capture exists no event of the whole context may be recorded. But if none of the
+ * process's threads has submitted anything since the last one, it tells all: captured work does not
+ * execute.
+ */
+static bool poll_in_capture(struct waypoint *waypoint, unsigned long submitted)
+{
+	if (!waypoint->event || submitted == UNSETTLED || waypoint->behind != submitted)
+		return false;
+	if (waypoint->pending)
+		waypoint->pending = REAL(cuEventQuery)(waypoint->event) != CUDA_SUCCESS;
+	return !waypoint->pending;
+}
+
+/* Has all work finished that the context was given before? */
+static bool poll_context(CUcontext context, struct waypoint *waypoint, unsigned long submitted)
 {
 	CUresult result = CUDA_ERROR_NOT_FOUND;
 	bool done;
 
 	if (!captures_hold_off())
-		return false;
+		return poll_in_capture(waypoint, submitted);
 	if (REAL(cuCtxRecordEvent) && make_event(&waypoint->event))
-		result = query_waypoint(context, waypoint);
+		result = query_waypoint(context, waypoint, submitted);
 	done = result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && synchronize());
 	captures_let();
 	return done;
 }
 
 /* With a driver that could only synchronise, the answer is no. */
-static bool poll_without_waiting(CUcontext context, struct waypoint *waypoint)
+static bool poll_without_waiting(CUcontext context, struct waypoint *waypoint,
+                                 unsigned long submitted)
 {
-	return REAL(cuCtxRecordEvent) && poll_context(context, waypoint);
+	return REAL(cuCtxRecordEvent) && poll_context(context, waypoint, submitted);
 }
 
-bool poll_idle(void)
+bool poll_idle(unsigned long submitted)
 {
-	return contexts_poll(poll_without_waiting, contexts_several());
+	return contexts_poll(poll_without_waiting, submitted, contexts_several());
 }
 
-bool poll_drained(void)
+bool poll_drained(unsigned long submitted)
 {
-	return contexts_poll(poll_context, true);
+	return contexts_poll(poll_context, submitted, true);
 }

@@ -1,4 +1,7 @@
-/* drain.h: has submitted work finished? Only the client thread calls these functions. */
+/* drain.h: has submitted work finished?
+ *
+ * submitted: gate_settled(), read before.
+ */
 #ifndef GPU_LEASE_DRAIN_H
 #define GPU_LEASE_DRAIN_H
 
@@ -6,11 +9,11 @@
 
 /* Has all work finished that was submitted before this call? Never waits: false if a driver could
  * tell only by waiting. Afterwards contexts_busy_on() tells of each device. */
-bool poll_idle(void);
+bool poll_idle(unsigned long submitted);
 /* The same, but with an older driver it waits until the work has finished. Afterwards
- * context_busy() tells which contexts are busy. */
-bool poll_drained(void);
-/* Prepares the client thread; called once, before all others. */
+ * context_busy() tells which contexts are busy. Of the client thread. */
+bool poll_drained(unsigned long submitted);
+/* Prepares the client thread; called once, before it calls the others. */
 void drain_thread_starts(void);
 
 #endif

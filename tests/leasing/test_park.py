@@ -157,7 +157,7 @@ def test_parked_and_killed_it_leaves_nothing_behind(tenant: Start, leased: Lease
     output(other)
 
 
-def test_parked_during_a_capture_it_gives_all_up_when_that_has_ended(
+def test_parked_during_a_capture_it_gives_all_up_and_stays_parked(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     code = (
@@ -183,10 +183,12 @@ check(p, n, 8)
     assert line(job) == "captures"
     full = free(emulated_gpu)
     park(leased, 1)
-    tell(job)
-    assert line(job) == "captured"
     wait_until("all to leave", lambda: free(emulated_gpu) >= full + 99 * MIB)
     wait_until("the daemon to know", lambda: job_of(leased, 1)["state"] == "parked")
+    tell(job)
+    assert line(job) == "captured"
+    assert job_of(leased, 1)["parked"] is not None
+    assert free(emulated_gpu) >= full + 99 * MIB
     tell(job)
     assert line(job) == "has a graph"
     assert job_of(leased, 1)["parked"] is None

@@ -21,6 +21,9 @@ ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_R
 ok(spin(1000, stream))
 """
 
+# Whether this has finished nobody can ask before the capture ends.
+UNKNOWN = "ok(spin(1000, other))\n"
+
 # The thread that captures submits work to a stream that does not, as NCCL does when it connects.
 BESIDE = """
 say("ready"); wait()
@@ -66,18 +69,34 @@ def revoke(program: swap.Program, daemon: FakeDaemon, code: str, deadline_ns: in
     swap.finish(job)
 
 
+def test_a_capture_behind_finished_work_holds_up_no_drain(
+    program: swap.Program, daemon: FakeDaemon
+) -> None:
+    """The other work came before the capture, and calls that are captured execute nothing."""
+    job = program(CAPTURE + 'say("ready"); wait(); ok(d.cuStreamEndCapture(stream))\n' + STAY)
+    client = swap.client_of(daemon, job)
+    assert line(job) == "ready"
+    client.send(daemon_messages.revoke(client.epoch, EVER_NS))
+    client.until("a release", lambda: client.released)
+    assert not client.stuck
+    assert not client.released[-1].wants
+    tell(job)
+    tell(job)
+    swap.finish(job)
+
+
 @pytest.mark.parametrize("code", [BESIDE, OTHER_THREAD, INVALIDATED])
 def test_a_capture_whose_thread_waits_at_the_gate_comes_to_its_end(
     program: swap.Program, daemon: FakeDaemon, code: str
 ) -> None:
-    revoke(program, daemon, CAPTURE + code, EVER_NS)
+    revoke(program, daemon, CAPTURE + UNKNOWN + code, EVER_NS)
 
 
 def test_an_invalidated_capture_says_so_at_a_shut_gate(
     program: swap.Program, daemon: FakeDaemon
 ) -> None:
     """At once, as the driver does: no call is let in for it."""
-    job = program(CAPTURE + INVALIDATED + STAY)
+    job = program(CAPTURE + UNKNOWN + INVALIDATED + STAY)
     client = swap.client_of(daemon, job)
     assert line(job) == "ready"
     calls = client.calls()
