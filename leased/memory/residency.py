@@ -66,7 +66,8 @@ class Residency:
     parked tenants whose memory has left. fixed: memory that can never be moved. stuck: resident
     movable memory that cannot leave for now (see Share). resident: resident memory that can leave.
     idle: the part of `resident` whose tenants do not hold. capacity: what tenants can have resident
-    together beside memory that cannot be moved. swappers: tenants that swap.
+    together beside memory that cannot be moved. swappers: tenants that swap. mixed: some of its
+    tenants swap, and some do not.
 
     resting, queued, holding: tenants with resident bytes, in the order in which they lose them; of
     those that are queued, which swap and wait, the last in the line is first. affected: tenants
@@ -93,6 +94,7 @@ class Residency:
     resident: int = 0
     idle: int = 0
     capacity: int = 0
+    mixed: bool = False
 
     def __post_init__(self) -> None:
         self._set_capacity()
@@ -159,31 +161,33 @@ class Residency:
 
     # -- managed memory beside swapped memory ------------------------------------------
 
-    def _is_mixed(self) -> bool:
-        """Some of its tenants swap, and some do not."""
-        return 0 < len(self.swappers) < len(self.shares)
+    def _tenants_changed(self) -> None:
+        """One is new or gone, or swaps from now on."""
+        self.mixed = 0 < len(self.swappers) < len(self.shares)
 
     def _floor(self, share: Share) -> int:
         """What the tenant needs beside swapped memory while it holds, since the driver kills a
         program for whose pages it finds no room."""
-        if share.swaps or not share.holds or not self._is_mixed():
+        if share.swaps or not share.holds or not self.mixed:
             return 0
         return min(share.bytes, self.room // KEPT_PART)
 
     def _pages(self, but: Share | None = None) -> int:
         """What holders with managed memory, but for this one, need there."""
-        others = self.shares.values() if self._is_mixed() else ()
-        return sum(self._floor(share) for share in others if share is not but)
+        if not self.mixed:
+            return 0
+        return sum(self._floor(share) for share in self.shares.values() if share is not but)
 
     def _most(self, share: Share) -> int:
         """What the tenant can have there, whatever others lose for it."""
-        return max(0, self.capacity - self._pages(but=share))
+        return max(0, self.capacity - self._pages(but=share)) if self.mixed else self.capacity
 
     def _free(self) -> int:
         """Room for swapped memory; below 0: there is too much of it."""
-        all_shares = self.shares.values() if self._is_mixed() else ()
-        short = sum(max(0, self._floor(share) - share.resident) for share in all_shares)
-        return self.capacity - self.resident - short
+        free = self.capacity - self.resident
+        if self.mixed:
+            free -= sum(max(0, self._floor(s) - s.resident) for s in self.shares.values())
+        return free
 
     def _are_together(self) -> bool:
         """Holders with managed memory hold beside one that swaps."""
@@ -313,6 +317,7 @@ class Residency:
         self.lost.pop(tenant, None)
         self.shrunk.discard(tenant)
         del self.shares[tenant]
+        self._tenants_changed()
         self.where.leave(tenant, self)
         if not self.swappers:
             self.where.swapping.discard(self.uuid)
@@ -337,7 +342,7 @@ class Residency:
         self._set_resident(tenant, share, min(movable, self._most(share)))
         if bytes_out:
             self._take(bytes_out, tenant)
-        if self._are_together():
+        if self.mixed and self._are_together():
             self._clear()
         # What it has reported has been used, also where there is no room for it in the model.
         there = max(share.resident + share.stuck, share.reported)
@@ -370,7 +375,7 @@ class Residency:
         if bytes_out > 0:
             self._take(bytes_out, tenant)
         share.untouched = share.bytes - size
-        if self._are_together():
+        if self.mixed and self._are_together():
             self._clear()
         if self.uuid in self.where.full:
             self._note_full()
@@ -526,6 +531,7 @@ class Residency:
         if share is None:
             time = MemoryTime.since(self.where.now)
             share = self.shares[tenant] = Share(time=time)
+            self._tenants_changed()
         return share
 
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:
@@ -550,6 +556,7 @@ class Residency:
         self._set_resident(tenant, share, 0)
         share.reported = 0
         self.swappers[tenant] = share
+        self._tenants_changed()
         self.where.swapping.add(self.uuid)
         self._set_resident(tenant, share, resident)
 
