@@ -1,6 +1,8 @@
 """What the classes of tenants decide where these cannot run side by side.
 
 - An online waiter is the first in the line, and offline holders in its way are revoked at once.
+  One whose last lease ended since its memory did not come back takes its turn like others: where it
+  finds no room they would wait for ever.
 - The lease of an online holder does not end for the sake of an offline waiter, which has to wait
   until the holder is idle. It ends for others as usual, but no sooner for those that hurry.
 - A waiter without a class that has waited for PATIENCE times its quantum is before the online ones
@@ -40,8 +42,8 @@ def overdue_place(usual: Place) -> Place:
 
 
 def goes_first(waiter: Tenant) -> bool:
-    """It is online, or was overdue."""
-    return waiter.online or (waiter.place is not None and waiter.place < AHEAD)
+    """It is online and can use a lease, as far as is known, or it was overdue."""
+    return waiter.goes_first or (waiter.place is not None and waiter.place < AHEAD)
 
 
 def at_once(holder: Tenant, waiter: Tenant) -> bool:

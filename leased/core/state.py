@@ -133,6 +133,7 @@ class Tenant:
     controlled: bool = False  # time slices of the GPU can divide its work from that of others
     has_asked: bool = False  # it has waited for its gang or held it, so it may hold it
     granted: int = 0  # the epoch of its last lease
+    unserved: bool = False  # that lease ended since its memory did not come back
     lease: Lease | None = None
     # Forfeited leases that it has not released yet, by epoch, and when it should have; None: it
     # cannot act. A process of it holds each.
@@ -152,6 +153,11 @@ class Tenant:
     @property
     def barred(self) -> bool:
         return self.barred_until is not None
+
+    @property
+    def goes_first(self) -> bool:
+        """It is online, and is not one that could not use its last lease."""
+        return self.online and not self.unserved
 
     @property
     def has_share(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional
 
-from leased.sim.lease import RESTORING, SHUT, Lease
+from leased.sim.lease import OPEN, RESTORING, SHUT, Lease
 from tests.core.scenario import Job
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Client(Lease):
         self.frozen = False
         self.suspended = False  # Slurm has announced it, and it has not gone on
         self.hangs = False
+        self.opened = True  # its gate has, since its last grant
         self.kept: list[Callable[[], None]] = []  # what it will do when it can
 
     # -- time ---------------------------------------------------------------------
@@ -140,6 +141,7 @@ class Client(Lease):
 
     def set_gate(self, gate: str) -> None:
         super().set_gate(gate)
+        self.opened = gate == OPEN or (self.opened and gate != RESTORING)
         self.world.gates_changed(self.gang)
 
     # -- memory -------------------------------------------------------------------

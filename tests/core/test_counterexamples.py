@@ -83,3 +83,24 @@ HANGS_WHILE_PARKED = Scenario(
 
 def test_a_parked_job_that_hinders_nobody_may_take_its_time() -> None:
     assert fault_of(HANGS_WHILE_PARKED) is None
+
+
+# A process with memory that cannot move is stopped, and not known any more after a restart. Beside
+# it there is no room for the online job, which went first again and again all the same.
+NO_ROOM_WHILE_STOPPED = Scenario(
+    *(1, 1000),
+    (
+        Job((0,), quantum=100, swaps=True, size=90, job_class="online"),
+        Job((0,), quantum=100, size=20, fixed=30, job_class="offline"),
+        Job((0,), swaps=True, size=20, busy=200, pause=1000, drain=0, job_class="offline"),
+    ),
+    (
+        Poke(at=14538, what="stop", who=1, amount=3),
+        Poke(at=56592, what="restart", who=0),
+    ),
+)
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
+def test_an_online_job_for_which_there_is_no_room_lets_others_work(policy_name: str) -> None:
+    assert fault_of(NO_ROOM_WHILE_STOPPED, policy_name) is None
