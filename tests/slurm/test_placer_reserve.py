@@ -248,6 +248,7 @@ def test_a_second_placer_is_refused(site: PlacedSite, tmp_path: Path, shared: st
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert second.returncode == CANNOT_RUN
