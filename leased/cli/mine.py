@@ -106,7 +106,7 @@ def text(answer: answers.Mine) -> str:
     parts = [_job(job) for job in answer["jobs"]]
     parts += [_ended(job) for job in answer.get("ended", [])]
     if answer.get("more"):
-        parts.append(f"and {answer['more']} more jobs")
+        parts.append(f"and {count(answer['more'], 'more job')}")
     return "\n\n".join(parts) or NO_JOB
 
 
@@ -127,11 +127,12 @@ def _job(job: answers.OwnJob) -> str:
 def _state(job: answers.OwnJob) -> str:
     since = "" if job["since_s"] is None else f" for {_time(job['since_s'])}"
     stopped = ", and is stopped or suspended" if job["stopped"] else ""
+    gpu = "GPU" if len(job["gpus"]) == 1 else "GPUs"
     words = {
-        "holds": f"has had its GPU{since}" if since else "has its GPU",
-        "waits": f"has waited for its GPU{since}" if since else "waits for its GPU",
-        "idle": "does not use its GPU now",
-        "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its GPU",
+        "holds": f"has had its {gpu}{since}" if since else f"has its {gpu}",
+        "waits": f"has waited for its {gpu}{since}" if since else f"waits for its {gpu}",
+        "idle": f"does not use its {gpu} now",
+        "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its {gpu}",
     }
     of_class = show_classes.option(job.get("job_class"))
     return (

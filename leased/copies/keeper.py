@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from leased.base import listening_socket
 from leased.base.errors import Refused
+from leased.base.only_one import only_one
 from leased.copies import asks, memory_file, stored_files
 from leased.copies.memory_file import MemoryFile
 from leased.copies.own_cgroup import Charge, own_cgroup
@@ -36,6 +37,7 @@ from leased.processes.identity import peer_of
 
 log = logging.getLogger("gpu-leased")
 
+PROGRAM = "gpu-leased-copies"
 AT_ONCE = 5  # slices of memory that are made
 LONGEST = 65_536
 LISTED = 256  # names in one packet
@@ -287,7 +289,7 @@ def listen(path: Path) -> socket.socket:
     return made
 
 
-def serve(listening: socket.socket, keeper: Keeper) -> None:
+def serve(listening: socket.socket, keeper: Keeper) -> NoReturn:
     """Accept connections, each served in a thread; there is mostly one. It does not return."""
     before: Served | None = None
     threading.Thread(target=keeper.watch, daemon=True).start()
@@ -303,7 +305,7 @@ def serve(listening: socket.socket, keeper: Keeper) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gpu-leased-copies", description="Keeps host memory for copies, for gpu-leased."
+        prog=PROGRAM, description="Keeps host memory for copies, for gpu-leased."
     )
     parser.add_argument(
         "--socket", type=Path, metavar="FILE", help="listen here, if systemd gives no socket"
@@ -317,12 +319,18 @@ def main() -> int:
     log.addHandler(logging.StreamHandler())
     given, files = stored_files.inherited()
     if given is None and chosen.socket is None:
-        print("gpu-leased-copies: no socket: use --socket", file=sys.stderr)
+        print(f"{PROGRAM}: no socket: use --socket", file=sys.stderr)
         return 1
     group = own_cgroup()
     keeper = Keeper(files, group.charge) if group else Keeper(files)
-    serve(given or listen(chosen.socket), keeper)
-    return 0
+    if given is not None:
+        serve(given, keeper)
+    try:
+        with only_one(PROGRAM, chosen.socket.parent):
+            serve(listen(chosen.socket), keeper)
+    except Refused as why:
+        print(f"{PROGRAM}: {why.sentence()}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

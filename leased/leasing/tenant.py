@@ -145,7 +145,7 @@ class Tenant:
     @property
     def host_most(self) -> int:
         """Bytes of host memory that its copies may take: its memory and a segment for each
-        process."""
+        process, of as many as its memory has segments."""
         return sum(self.totals.values()) + self._segments
 
     def most_on(self, uuid: str) -> int:
@@ -156,7 +156,7 @@ class Tenant:
     @property
     def _segments(self) -> int:
         piece = max(UNIT, min(PIECE, max(self.totals.values()) // PARTS))
-        return piece * (1 + len(self.clients))
+        return piece * min(1 + len(self.clients), PARTS)
 
     def tell_holders(self, message: bytes) -> None:
         """Send the message to its processes that hold a lease."""

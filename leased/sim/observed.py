@@ -8,7 +8,7 @@ from statistics import median
 
 from leased import policy
 from leased.base.errors import Refused
-from leased.base.words import size
+from leased.base.words import count, size
 from leased.sim import bursts
 from leased.sim.history import History, Run
 from leased.sim.jobs import GIB, Gpu, Job, Setting, Trace
@@ -130,14 +130,15 @@ def _notes(history: History, used: Sequence[Run]) -> Iterable[str]:
     going = [run.job for run in used if not run.over]
     if going:
         yield (
-            f"{len(going)} jobs had not ended at the end of the record: they are simulated up to "
+            f"{count(len(going), 'job')} had not ended at the end of the record: simulated up to "
             "there"
         )
     lacking = len(history.runs) - len(used)
     if lacking:
-        yield f"{lacking} jobs used no GPU and are left out"
+        are = "is" if lacking == 1 else "are"
+        yield f"{count(lacking, 'job')} used no GPU and {are} left out"
     for what, times in history.not_simulated.items():
-        yield f"{what} ({times} times), which is not simulated"
+        yield f"{what} ({count(times, 'time')}), which is not simulated"
     if not history.work:
         yield "NVML did not say how busy the GPUs were: leases in which nobody waited count as busy"
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 
+from leased.base.words import count
 from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
@@ -34,7 +35,7 @@ def why_not(said: dict[str, str], most: int) -> str | None:
     if said.get("BatchFlag") == "0" or said.get("Requeue") != "1":
         return "Slurm does not run it again"
     if int(said.get("Restarts", "0")) >= most:
-        return f"it has begun anew {said['Restarts']} times already"
+        return f"it has begun anew {count(int(said['Restarts']), 'time')} already"
     return None
 
 

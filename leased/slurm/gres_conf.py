@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from leased.base import words
 from leased.slurm.conf_lines import Faults, Fields, Reader, fields
 from leased.slurm.gres_text import count
 from leased.slurm.hostlists import expand
@@ -53,7 +54,7 @@ def _line(said: Fields) -> GresLine:
     if "count" in said and not said["count"][:1].isdigit():
         wrong = f"Count={said['count']} is no number"
     elif files and name != "shard" and number != usual:
-        wrong = f"Count={number} does not fit the {usual} files of its File="
+        wrong = f"Count={number} does not fit the {words.count(usual, 'file')} of its File="
     placed = bool({"cores", "cpus"} & said.keys())
     return GresLine(name, said.get("type", "").lower(), tuple(files), number, placed, wrong)
 

@@ -13,12 +13,12 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from leased.api.client import ask
-from leased.api.own_job_answers import Env
+from leased.api.own_job_answers import Env, Mine
 from leased.cli import ctl, mine
 from leased.cli.exit_status import ExitStatus
 from leased.processes.stopped_processes import CGROUPS
@@ -370,3 +370,17 @@ def test_a_host_without_a_daemon_is_said_in_words_for_users(
     status = ctl.main(["--socket", str(tmp_path / "none"), "mine"])
     assert status == ExitStatus.NO_ANSWER
     assert "; ask on the node where your job runs, which squeue shows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "its", "more"), [(1, "its GPU", "job"), (2, "its GPUs", "jobs")]
+)
+def test_words_go_with_their_number(number: int, its: str, more: str) -> None:
+    gpu: dict[str, Any] = {"index": 0, "holders": [], "quantum_left_s": None, "wanted_bytes": 0}
+    gpu |= {"resident_bytes": 0, "lease_s": 1.0, "wait_s": 0.0}
+    job: dict[str, Any] = {"job_id": 7, "job": "7", "state": "holds", "stopped": False}
+    job |= {"since_s": 2.0, "lock": "auto", "memory": "swap", "quantum_s": 30.0, "reason": None}
+    job |= {"parked": None, "clients": number, "gpus": [gpu] * number}
+    text = mine.text(cast(Mine, {"jobs": [job], "more": number}))
+    assert text.startswith(f"job 7 has had {its} for 2.0 s (")
+    assert text.endswith(f"\n\nand {number} more {more}")

@@ -6,9 +6,12 @@ import json
 import os
 import select
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from leased.copies.memory_file import UNIT, MemoryFile
 from leased.copies.pool import PIECES
 from leased.copies.turns import Slice
 from tests.conftest import ROOT
+from tests.copies.keeper import Keeper as Program
 
 NAME = "1.2.3.4"
 
@@ -283,3 +287,13 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
 def make(ask: int) -> bytes:
     said = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1, "ask": ask}
     return json.dumps(said).encode()
+
+
+def test_a_second_one_leaves_the_first_its_socket(short_dir: Path) -> None:
+    with Program(short_dir) as first:
+        own = first.path.stat().st_ino
+        command = [sys.executable, "-m", "leased.copies.keeper", "--socket", str(first.path)]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        said = f"another gpu-leased-copies uses {short_dir}; end it, or let this one be"
+        assert (second.returncode, second.stderr) == (1, f"gpu-leased-copies: {said}\n")
+        assert first.path.stat().st_ino == own

@@ -109,7 +109,7 @@ def unfreed(leased: Leased) -> int:
 
 # It says all on each of many connections, of which the job has as many as the daemon lets it.
 SAYS = """
-socks = [connect() for _ in range(40)]
+socks = [connect() for _ in range(200)]
 for sock in socks:
     for text in SAYS:
         sock.send(text)
@@ -129,7 +129,7 @@ def test_words_take_no_host_memory_from_jobs_on_other_gpus(
     says = {"has": memory(uuid, 16 << 40, 0, 16 << 40), "claims": claim(uuid, 1 << 30)}[what]
     liar = hostile(tenant, SAYS, says, mem=",mem:64MiB")
     assert line(liar) == "said"
-    wait_until("all of them", lambda: _clients(leased) == 40)
+    wait_until("all of them", lambda: _clients(leased) == 200)
     (first, _), (second, _) = started(tenant, HONEST), started(tenant, OTHER)
     assert left(leased) > 0
     assert [turn(job) for job in (first, second)] == [1, 1]

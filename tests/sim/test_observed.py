@@ -183,8 +183,8 @@ def test_things_that_a_trace_cannot_have_are_noted() -> None:
     (job,) = found.trace.jobs
     assert (job.quantum, job.memory, found.trace.gpus[0].memory) == (7 * S, 20 * GIB, 20 * GIB)
     assert found.notes[:3] == (
-        "1 jobs had not ended at the end of the record: they are simulated up to there",
-        "1 jobs used no GPU and are left out",
+        "1 job had not ended at the end of the record: simulated up to there",
+        "1 job used no GPU and is left out",
         "NVML did not say how busy the GPUs were: leases in which nobody waited count as busy",
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -231,15 +233,24 @@ def test_an_array_of_ten_thousand_tasks_lets_others_come_between(site: PlacedSit
     site.gpu(other)
 
 
-def test_a_second_placer_is_refused(site: PlacedSite) -> None:
+@pytest.mark.parametrize("shared", ["state", "run"])
+def test_a_second_placer_is_refused(site: PlacedSite, tmp_path: Path, shared: str) -> None:
+    """Of one that has one directory in common with the first."""
+    first = {"state": site.placer.state, "run": site.placer.alive.parent}
+    text, other = site.placer.config.read_text(), tmp_path / "placer.toml"
+    for name in first.keys() - {shared}:
+        (tmp_path / name).mkdir()
+        text = text.replace(f'"{first[name]}"', f'"{tmp_path / name}"')
+    other.write_text(text)
     second = subprocess.run(
-        site.placer.command(),
+        [sys.executable, "-m", "leased.placer.service", "--config", str(other)],
         env=site.slurm.env,
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert second.returncode == CANNOT_RUN
-    assert f"another gpu-lease-placer uses {site.placer.state}" in second.stderr
+    assert f"another gpu-lease-placer uses {first[shared]}" in second.stderr
     site.gpu(site.submit("request:0.2"))
