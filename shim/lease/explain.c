@@ -1,9 +1,13 @@
 /* explain.c: tells a user why a process waits, once for each reason other than its turn.
  *
- * That there is no daemon, or that it is silent, is known here and is told after PATIENCE_NS. Other
- * reasons only the daemon knows: it is asked every ASK_NS while a thread waits, and a reason is
- * told when two answers in a row have had it. So a message comes 5 s after the wait began, and none
- * about a trouble that passes in a moment.
+ * That there is no daemon, or that it is silent, is known here and is told after PATIENCE_NS or
+ * SILENCE_NS. Other reasons only the daemon knows: it is asked every ASK_NS while a thread waits,
+ * and a reason is told when two answers in a row have had it. So a message comes 5 s after the wait
+ * began, and none about a trouble that passes in a moment.
+ *
+ * Connections stay while systemd starts the daemon anew, so a restart or an update of a busy node
+ * looks like silence. A daemon that hangs is started anew by systemd too, after 20 s. Nobody has to
+ * be asked for help before that is over.
  */
 #include "lease/explain.h"
 
@@ -17,6 +21,7 @@
 #define ASK_NS (2500 * MS)
 #endif
 #define PATIENCE_NS (2 * ASK_NS)
+#define SILENCE_NS (12 * ASK_NS)
 
 /* A reason is a code of the daemon (enum gl_waits_code, below 62) or one of these. */
 #define UNSERVED 62
@@ -49,7 +54,9 @@ static bool our_own(void)
 
 static int64_t patience_ns(void)
 {
-	return our_own() ? PATIENCE_NS : ASK_NS;
+	if (wait_state.reason == SILENCE)
+		return SILENCE_NS;
+	return wait_state.reason == UNSERVED ? PATIENCE_NS : ASK_NS;
 }
 
 /* Has the user still to be told of the present reason? */

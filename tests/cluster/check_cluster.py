@@ -104,7 +104,7 @@ def test_a_downgrade_that_could_not_go_on_is_refused_under_load(site: Site) -> N
 def test_usage_of_many_jobs_while_slurmdbd_is_away(site: Site) -> None:
     """What an hour makes: records pile up on the nodes and in slurmctld, and pauses grow."""
     jobs = [site.submit(node, SMALL, 2, 0) for node in ("node1", "node2") for _ in range(3)]
-    site.get_on(jobs[0])
+    site.complete(jobs[0])
     site.head.systemctl("stop", "slurmdbd")
     jobs += [site.submit(node, SMALL, 1, 0) for node in ("node1", "node2") for _ in range(10)]
     site.complete(*jobs)

@@ -23,7 +23,10 @@ NEXT = "99.0.0"
 
 # In sentences of docs/troubleshooting.md, but not what an administrator of a node types.
 NOT_TYPED = {
+    "gpu-leasectl checkpoint": "a name; it wants a job and a directory",
     "gpu-leasectl drain": "a name; it wants a GPU",
+    "gpu-leasectl move": "a name; it wants a job and a GPU",
+    "gpu-leasectl run": "a name; it wants a directory and a program",
     "gpu-leasectl set": "a name; it wants a key and a value",
     'eval "$(gpu-leasectl env)"': "of users; check_user.py types it",
     **dict.fromkeys(("ulimit -n", "ulimit -u", "ulimit -v"), "of users' shells"),
