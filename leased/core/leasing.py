@@ -9,7 +9,7 @@ from leased.core.actions import Answer, Effects, Grant
 from leased.core.chains import Chains, fit, takes_part
 from leased.core.contention import Contention
 from leased.core.memory import Memory
-from leased.core.rules import NEW_CONTROLS, Rules
+from leased.core.rules import MOVE_PATIENCE_NS, NEW_CONTROLS, Rules
 from leased.core.stages import Stages
 from leased.core.state import ALONE, FOREVER, Device, Lease, Tenant
 from leased.core.waiters import Waiters
@@ -201,6 +201,8 @@ class Leasing:
                 self._rest(tenant)
             else:
                 self.memory.rest(tenant)
+        waited_ns = lease.revoked_at - lease.moved_at if lease.restoring else 0
+        tenant.unserved = waited_ns >= MOVE_PATIENCE_NS and tenant.runs
         tenant.lease = None
         self.stages.dues.put(tenant.id, None)
         if lease.short:

@@ -42,7 +42,7 @@ class Stages:
 
     def begin(self, tenant: Tenant, lease: Lease) -> None:
         """All memory is restored, and the quantum begins, shorter if the restore took too long."""
-        lease.restoring = tenant.unserved = False
+        lease.restoring = False
         self.count_handoffs(lease)
         if not lease.joined:
             lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS) - lease.ran_ns
@@ -104,8 +104,6 @@ class Stages:
         drain_ns = self.rules.drain_ns
         self.short_turns.interrupt(tenant)
         lease.revoked, lease.revoked_at = True, self.rules.now
-        if lease.restoring:
-            tenant.unserved = self.rules.now - lease.moved_at >= MOVE_PATIENCE_NS
         self.set_due(tenant, lease, self.rules.now + drain_ns)
         if lease.untold is None:
             self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))

@@ -38,7 +38,7 @@ class Client(Lease):
         self.frozen = False
         self.suspended = False  # Slurm has announced it, and it has not gone on
         self.hangs = False
-        self.opened = True  # its gate has, since its last grant
+        self.opened = False  # its gate has, since its last grant
         self.kept: list[Callable[[], None]] = []  # what it will do when it can
 
     # -- time ---------------------------------------------------------------------
