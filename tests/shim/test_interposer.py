@@ -121,15 +121,18 @@ def test_data_survives_being_paged_out(tenant: Start, tmp_path: Path) -> None:
         assert json.loads((tmp_path / f"{n}").read_text())["checksum_ok"]
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.usefixtures("uncontrolled")  # else its work is stopped, and the capture goes on
-def test_a_capture_survives_a_revoke(tenant: Start, leased: Leased) -> None:
+def test_a_capture_survives_a_revoke(tenant: Start, leased: Leased, beside: bool) -> None:
+    """beside: it has submitted what is not captured meanwhile, so its end is waited for."""
     code = (
         SET_UP
-        + """
-s = ok(d.cuStreamCreate(0))
+        + f"""
+s, other = ok(d.cuStreamCreate(0)), ok(d.cuStreamCreate(1))
 ok(spin(1000, s)); ok(d.cuStreamSynchronize(s))
 ok(d.cuStreamBeginCapture(s, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
 ok(spin(1000, s))
+if {beside}: ok(spin(1000, other))
 say("capturing"); sys.stdin.readline()
 ok(spin(2000, s))  # the gate is closed by now: captured all the same
 graph = ok(d.cuStreamEndCapture(s))
@@ -144,9 +147,12 @@ say("done")
     assert line(holder) == "capturing"
     waiter = tenant(2, "tq:100ms,lock:on", "-c", other)
     assert line(waiter) == "ready"
-    wait_until("job 2 to wait", lambda: state(leased, 2) == "waits")
-    tell(holder)
+    if beside:
+        wait_until("job 2 to wait", lambda: state(leased, 2) == "waits")
+        tell(holder)
     assert line(waiter) == "ran"
+    if not beside:
+        tell(holder)
     assert line(holder) == "done"
 
 
