@@ -43,7 +43,7 @@ def overdue_place(usual: Place) -> Place:
 
 def goes_first(waiter: Tenant) -> bool:
     """It is online and can use a lease, as far as is known, or it was overdue."""
-    return waiter.goes_first or (waiter.place is not None and waiter.place < AHEAD)
+    return waiter.urgent or (waiter.place is not None and waiter.place < AHEAD)
 
 
 def at_once(holder: Tenant, waiter: Tenant) -> bool:

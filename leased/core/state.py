@@ -155,7 +155,7 @@ class Tenant:
         return self.barred_until is not None
 
     @property
-    def goes_first(self) -> bool:
+    def urgent(self) -> bool:
         """It is online, and is not one that could not use its last lease."""
         return self.online and not self.unserved
 

@@ -182,7 +182,7 @@ class Waiters:
             usual = self.short_turns.place(tenant, usual)
         if tenant.ordered == orders.HOLD:
             return 2 * classes.FIRST + usual
-        return classes.place(usual) if tenant.goes_first else usual
+        return classes.place(usual) if tenant.urgent else usual
 
     # -- the line ---------------------------------------------------------------------
 

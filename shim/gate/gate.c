@@ -211,10 +211,11 @@ CUresult gate_enter_unless_stopped(void)
 /* A call that is captured executes nothing, so that it uses no credit. */
 static void count_pass(struct thread_slot *slot, CUstream stream)
 {
-	if (stream_captures(stream))
-		slot_note_captured(slot);
-	else
-		slot->credit -= slot->credit > 0;
+	if (stream_captures(stream)) {
+		slot_count_captured(slot);
+		return;
+	}
+	slot->credit -= slot->credit > 0;
 	gate_count(slot);
 }
 

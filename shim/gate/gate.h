@@ -75,11 +75,12 @@ static inline int gate_now(void)
 	return atomic_load_explicit(&gate_state, memory_order_acquire) & ~GATE_SLOW;
 }
 
+/* Who sees the count sees the thread inside, or that it has left (gate_settled()). */
 static inline void gate_count(struct thread_slot *slot)
 {
 	unsigned long calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
 
-	atomic_store_explicit(&slot->calls, calls + 1, memory_order_relaxed);
+	atomic_store_explicit(&slot->calls, calls + 1, memory_order_release);
 }
 
 /* Enters without waiting. Returns the thread's slot, for gate_return(), or NULL if the caller has

@@ -104,7 +104,7 @@ bool gate_none_held(void)
 	return none_in(GATE_HELD);
 }
 
-void slot_note_captured(struct thread_slot *slot)
+void slot_count_captured(struct thread_slot *slot)
 {
 	unsigned long captured = atomic_load_explicit(&slot->captured, memory_order_relaxed);
 
@@ -121,7 +121,8 @@ unsigned long gate_calls(void)
 	unsigned long calls = atomic_load(&resumes);
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
-		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
+		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed) +
+		         atomic_load_explicit(&slot->captured, memory_order_relaxed);
 		/* A thread that is inside counts as one more call. */
 		calls += is_at(slot, GATE_INSIDE);
 	}
@@ -133,8 +134,7 @@ unsigned long gate_submitted(void)
 	unsigned long calls = atomic_load(&resumes);
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed) -
-		         atomic_load_explicit(&slot->captured, memory_order_relaxed);
+		calls += atomic_load_explicit(&slot->calls, memory_order_acquire);
 	return calls;
 }
 

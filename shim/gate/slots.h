@@ -18,8 +18,8 @@ enum gate_place {
 struct thread_slot {
 	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and the counts */
 	int depth;             /* calls made inside a call of the driver: they pass the gate */
-	atomic_ulong calls;    /* calls that have passed the gate so far */
-	atomic_ulong captured; /* those of them that are captured, and execute nothing */
+	atomic_ulong calls;    /* submissions so far */
+	atomic_ulong captured; /* calls that passed and were captured: they execute nothing */
 	int credit;            /* calls that may still pass a bounded gate */
 	atomic_bool used;      /* a thread has this slot */
 	struct thread_slot *next;
@@ -30,8 +30,8 @@ extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-ex
 
 /* The calling thread's slot; NULL if the host has no memory for one. Preserves errno. */
 struct thread_slot *slot_of_thread(void);
-/* The call that is about to be counted in `calls` is captured. */
-void slot_note_captured(struct thread_slot *slot);
+/* A call has passed the gate and is captured. */
+void slot_count_captured(struct thread_slot *slot);
 
 /* -- the client thread ----------------------------------------------------------- */
 

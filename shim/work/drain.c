@@ -55,8 +55,7 @@ static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint,
 
 /* While a capture exists no event of the whole context may be recorded. But if none of the
  * process's threads has submitted anything since the last one, it tells all: captured work does not
- * execute.
- */
+ * execute. */
 static bool poll_in_capture(struct waypoint *waypoint, unsigned long submitted)
 {
 	if (!waypoint->event || submitted == UNSETTLED || waypoint->behind != submitted)

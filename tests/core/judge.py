@@ -181,7 +181,7 @@ class Judge:
             del self.waits[n]
         bounds, others = self.bounds(), len(a.tenants) - 1
         for place, tenant in enumerate(runnable):
-            if tenant.online and (tenant.goes_first or self.world.entries[tenant.id].client.opened):
+            if tenant.online and (tenant.urgent or self.world.entries[tenant.id].client.opened):
                 self.check_online(tenant, runnable[:place])
             wait = self.waits.get(tenant.id)
             if wait is None:
