@@ -72,7 +72,7 @@ def test_a_launch_waits_for_the_lease_and_work_never_overlaps(
         SET_UP
         + """
 ok(spin(1000)); ok(d.cuCtxSynchronize())
-say("first", os.getpid())
+say("first", os.getpid()); input()
 for _ in range(40):
     for _ in range(5):
         ok(spin(2_000_000))
@@ -81,6 +81,8 @@ for _ in range(40):
     )
     jobs = [tenant(n, "tq:100ms,lock:on", "-c", code) for n in (1, 2)]
     pids = {int(line(job).split()[1]) for job in jobs}
+    for job in jobs:
+        tell(job)
     for job in jobs:
         output(job)
     slices = [(pid, start, end) for _, pid, start, end in emulated_gpu.trace() if pid in pids]
