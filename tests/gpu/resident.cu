@@ -10,6 +10,8 @@
 //   wake            one empty kernel
 //   write           change every word
 //   change ROUNDS   so many times, with one kernel for each allocation
+//   capture         begin a capture in which all words are changed once; it stays open
+//   launch          end it, and launch its graph
 //   work S PART_S   change every word again and again; steps of each part of so many seconds
 // asked, answered: seconds of the monotonic clock. wrong: pieces whose checksum is not what the
 // host computes of the words that must be there.
@@ -40,6 +42,7 @@ static CUfunction fill, add, checksum, empty;
 static CUdeviceptr sums;
 static bool sums_known;
 static uint64_t piece_words = UINT64_C(1) << 28;
+static CUstream stream; // NULL, or the one that captures
 
 // -- what must be there ------------------------------------------------------------------
 
@@ -73,7 +76,7 @@ static void know_sums(void)
 
 static void launch(CUfunction function, void **parameters)
 {
-	CU(cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, NULL, parameters, NULL));
+	CU(cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, parameters, NULL));
 }
 
 static void submit_fill(struct piece &piece)
@@ -112,12 +115,17 @@ static int wrong_sums(const std::vector<uint64_t> &found)
 	return wrong;
 }
 
-static void change_all(uint32_t rounds)
+static void submit_changes(uint32_t rounds)
 {
 	for (size_t i = 0; i + 1 < pieces.size(); i++)
 		submit_add(pieces[i], rounds);
-	CU(cuCtxSynchronize());
 	sums_known = false;
+}
+
+static void change_all(uint32_t rounds)
+{
+	submit_changes(rounds);
+	CU(cuCtxSynchronize());
 }
 
 // -- what it is told -------------------------------------------------------------------------
@@ -199,6 +207,33 @@ static void do_change(uint32_t rounds)
 	printf("{\"asked\": %.6f, \"answered\": %.6f}\n", asked, now_s());
 }
 
+static void do_capture(void)
+{
+	double asked = now_s();
+
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	submit_changes(1);
+	printf("{\"asked\": %.6f, \"answered\": %.6f}\n", asked, now_s());
+}
+
+static void do_launch(void)
+{
+	double asked = now_s();
+	CUgraphExec executable;
+	CUgraph graph;
+
+	CU(cuStreamEndCapture(stream, &graph));
+	CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+	CU(cuGraphLaunch(executable, stream));
+	CU(cuStreamSynchronize(stream));
+	printf("{\"asked\": %.6f, \"answered\": %.6f}\n", asked, now_s());
+	CU(cuGraphExecDestroy(executable));
+	CU(cuGraphDestroy(graph));
+	CU(cuStreamDestroy(stream));
+	stream = NULL;
+}
+
 // The first step is by itself: memory may have to come back for it.
 static void do_work(double seconds, double part_s)
 {
@@ -232,6 +267,10 @@ static void obey(const char *line, uint64_t words, uint64_t small_words)
 		do_read(*line == 'r');
 	else if (!strcmp(line, "wake\n"))
 		do_wake();
+	else if (!strcmp(line, "capture\n"))
+		do_capture();
+	else if (!strcmp(line, "launch\n"))
+		do_launch();
 	else if (!strcmp(line, "write\n"))
 		do_write();
 	else if (sscanf(line, "change %u", &rounds) == 1)

@@ -94,8 +94,10 @@ def shown(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def park_cycles(watched: Watched, cycles: int, link: Link) -> dict[str, Any]:
-    """Parked after it has changed all, woken, and parked again unchanged."""
-    resident, found = watched.resident, dict[str, Any](dirty=[], clean=[], wake=[])
+    """Parked after it has changed all, woken, parked again unchanged, and parked while a capture
+    of its exists, whose graph is launched then."""
+    resident = watched.resident
+    found = dict[str, Any](dirty=[], clean=[], wake=[], captured=[], launch=[])
     limit = link.seconds(resident.bytes)
     resident.do("fill")
     full, swapped = watched.left(), tenant_of(watched.share, resident)["memory"] == "swap"
@@ -107,10 +109,16 @@ def park_cycles(watched: Watched, cycles: int, link: Link) -> dict[str, Any]:
         found["wake"].append(resident.do("wake")["seconds"])
         found["clean"].append(watched.park())
         right &= resident.right()
+        resident.do("write")
+        resident.do("capture")
+        found["captured"].append(watched.park())
+        found["launch"].append(resident.do("launch")["seconds"])
+        right &= resident.right()
         print(
             f"  {n}: s: dirty {found['dirty'][-1]['seconds']:.3f}, "
             f"wake {found['wake'][-1]:.3f}, clean {found['clean'][-1]['seconds']:.3f}, "
-            f"right: {right}",
+            f"in a capture {found['captured'][-1]['seconds']:.3f}, "
+            f"launch {found['launch'][-1]:.3f}, right: {right}",
             flush=True,
         )
     return found | {
@@ -118,7 +126,7 @@ def park_cycles(watched: Watched, cycles: int, link: Link) -> dict[str, Any]:
         "full": full,
         "first": first,
         "right": right and swapped,
-        "left": max(row["left"] for row in found["dirty"] + found["clean"]),
+        "left": max(row["left"] for row in found["dirty"] + found["clean"] + found["captured"]),
         "in_limit_s": limit,
         "out_limit_s": resident.bytes / GIB / link.out,
     }
@@ -128,7 +136,8 @@ def tell_park(found: dict[str, Any]) -> str:
     return (
         f"{found['bytes'] / GIB:.2f} GiB ({found['full']:.3f} of it seen by NVML): "
         f"{shown('changed', found['dirty'])} (link {found['out_limit_s'] * 1e3:.0f}); "
-        f"{shown('unchanged', found['clean'])}; wake {spread(found['wake'])} ms "
+        f"{shown('unchanged', found['clean'])}; "
+        f"{shown('in a capture', found['captured'])}; wake {spread(found['wake'])} ms "
         f"(link {found['in_limit_s'] * 1e3:.0f}); at most {found['left']:.4f} of the data left; "
         f"right: {found['right']}"
     )
