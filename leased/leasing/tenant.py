@@ -54,6 +54,7 @@ class Client(Protocol):
     progress: client_messages.Progress  # what it last answered to MEASURE
     progress_at: int | None  # when it said so; None: it has not
     busy: Busy | None  # what it said of a time that was long enough
+    rests: bool  # it has said that its program does not work
     work: Work | None  # what it said of its calls since that was last asked
 
     @property

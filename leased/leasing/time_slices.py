@@ -17,12 +17,12 @@ from _gpulease import lib
 from leased.chains.shares import slices as slices_of
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
-from leased.config.options import ONLINE
+from leased.config.options import OFFLINE, ONLINE
 from leased.core.tenant_events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Busy, Client, Tenant
-from leased.slices.job import LONG_US, Choice, Seen, as_made
+from leased.slices.job import ALWAYS, LONG_US, Choice, Seen, as_made
 from leased.slices.unfinished import parts as parts_of
 from leased.wire import client_messages, daemon_messages
 
@@ -134,6 +134,17 @@ class TimeSlices:
         self._tell(tenant, client)
         self._tell_arbiter(tenant)
 
+    def rests(self, tenant: Tenant, client: Client, rests: bool) -> None:
+        """A process of an online job does not work any more, or again. What is cut of offline jobs
+        for it is theirs meanwhile."""
+        if client.rests == rests:
+            return
+        client.rests = rests
+        for uuid in tenant.gang:
+            for one in self._cut(uuid):
+                for process in list(one.clients):
+                    self._tell(one, process)
+
     def gone(self, tenant: Tenant) -> None:
         """A process of the tenant is gone."""
         if self.registry.has(tenant):
@@ -228,6 +239,31 @@ class TimeSlices:
 
     # -- what follows --------------------------------------------------------------------
 
+    def _cut(self, uuid: str) -> list[Tenant]:
+        """Those whose duty is cut for online jobs on the device."""
+        return [one for one in self.registry.sharing(uuid) if self._is_cut(one, uuid)]
+
+    def _is_cut(self, tenant: Tenant, uuid: str) -> bool:
+        offline = tenant.given.job_class == OFFLINE
+        return offline and self.chosen(tenant.job_id, uuid).duty < ALWAYS
+
+    def _online_rest(self, uuid: str) -> bool:
+        """Whether no process of an online job works on the device."""
+        there = self.registry.sharing(uuid)
+        online = [one for one in there if one.given.job_class == ONLINE and self._holds(one)]
+        return all(client.rests for one in online for client in one.clients if client.held)
+
+    def _watch(self, uuid: str) -> None:
+        """Have online jobs say when they rest while offline ones are cut for them."""
+        cut = self._cut(uuid)
+        for one in self.registry.sharing(uuid):
+            if one.given.job_class != ONLINE:
+                continue
+            if cut:
+                one.tell_holders(daemon_messages.WATCH)
+            for client in one.clients:
+                client.rests = client.rests and bool(cut)
+
     def _look(
         self,
         uuid: str,
@@ -256,10 +292,11 @@ class TimeSlices:
             for tenant in tenants
         }
         controller.look(now, jobs, *load)
+        self._watch(uuid)
         for tenant in tenants:
             news = device.chosen(tenant.job_id).runs != before[tenant.job_id].runs
             for client in list(tenant.clients):
-                if news or uuid not in client.runs:
+                if news or uuid not in client.runs or self._is_cut(tenant, uuid):
                     self._tell(tenant, client)
 
     def _seen(self, tenant: Tenant, part: float | None, said: Busy | None) -> Seen:
@@ -285,6 +322,8 @@ class TimeSlices:
         for uuid in tenant.gang:
             now, divided = self.chosen(tenant.job_id, uuid), self.devices[uuid].divided
             now = now._replace(slice_us=divided.get(client.pid, now.slice_us))
+            if self._is_cut(tenant, uuid) and self._online_rest(uuid):
+                now = now._replace(duty=ALWAYS, copies=False)
             before, client.runs[uuid] = client.runs.get(uuid), now.runs
             if not before or now.slice_us != before[0]:
                 client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, now.slice_us))

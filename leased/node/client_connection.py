@@ -82,6 +82,7 @@ class ClientConnection(Connection):
         self.progress_at: int | None = None
         self.busy: Busy | None = None
         self.work: Work | None = None
+        self.rests = False
         # stale: the connection is a former daemon's, and its client has not said HELLO to this one.
         # restored: it is a former daemon's, whatever the client has said since.
         self.stale = self.restored = False

@@ -137,6 +137,12 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.Progress: lambda leases, client, tenant, message: leases.clients.progress(
         tenant, client, message
     ),
+    client_messages.Rests: lambda leases, client, tenant, _: leases.slices.rests(
+        tenant, client, True
+    ),
+    client_messages.Works: lambda leases, client, tenant, _: leases.slices.rests(
+        tenant, client, False
+    ),
     client_messages.Released: lambda leases, client, tenant, message: leases.clients.released(
         tenant, client, message
     ),

@@ -99,6 +99,14 @@ class Progress(NamedTuple):
     bursts: int = 0
 
 
+class Rests(NamedTuple):
+    """The program does not work: a long burst has ended, or it has nothing to do."""
+
+
+class Works(NamedTuple):
+    """It works again."""
+
+
 class Restored(NamedTuple):
     """All memory is restored: so many bytes in so many ns."""
 
@@ -237,6 +245,8 @@ Message = Union[
     Claim,
     Details,
     Channels,
+    Rests,
+    Works,
 ]
 # How each is read from its struct, by its type.
 READERS: dict[int, Callable[[Any], Message]] = {
@@ -269,6 +279,8 @@ READERS: dict[int, Callable[[Any], Message]] = {
         _uuid(m), m.left, m.clean, {why: getattr(m, why) for why in FIXED}
     ),
     lib.GL_CHANNELS: _channels,
+    lib.GL_RESTS: lambda _: Rests(),
+    lib.GL_WORKS: lambda _: Works(),
 }
 
 

@@ -118,6 +118,7 @@ def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
 
 RESYNC = _bytes(new(lib.GL_RESYNC))
 MEASURE = _bytes(new(lib.GL_MEASURE))
+WATCH = _bytes(new(lib.GL_WATCH))
 NAMED = _bytes(new(lib.GL_NAMED))
 LEAVE = _bytes(new(lib.GL_LEAVE))
 MOVES = _bytes(new(lib.GL_MOVES))

@@ -38,6 +38,11 @@
  *   C RESTORED    (memory:swap) All memory is restored and the gate opens: the quantum begins.
  *   D MEASURE     Asks for PROGRESS.
  *   C PROGRESS    The number of calls submitted so far.
+ *   D WATCH       For a second from now say when the program rests, and when it works again.
+ *   C RESTS       It does not work: a long burst of its work has ended, or it has nothing to do.
+ *                 Before the first one, and when it has not been asked for a while, it counts as
+ *                 one that works.
+ *   C WORKS       It works again.
  *   C WHY         A thread has waited for a while and wants to know the reason.
  *   D WAITS       The answer: the client waits for its turn, or for another reason.
  *   C NAME        The client shares memory and has this name. D NAMED: the daemon knows it.

@@ -105,6 +105,8 @@ void lease_forget_daemon(struct lease *lease)
 	lease->alone_since = lease->port->now();
 	lease->signals_told = lease->signals;
 	lease->tells_ready = false;
+	lease->watched_until = 0;
+	bursts_forget(&lease->bursts);
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
 	waiters_end_rest(lease);
@@ -297,6 +299,9 @@ void lease_take(struct lease *lease, const void *message)
 	case GL_STEP:
 		take_step(lease, m->step.epoch);
 		break;
+	case GL_WATCH:
+		lease->watched_until = lease->port->now() + SAMPLED_NS;
+		break;
 	case GL_EVICT:
 		if (lease->phase == LEASE_NONE) {
 			note_leaving(lease);
@@ -346,7 +351,28 @@ void lease_measure(struct lease *lease, struct gl_progress *progress)
 	progress->busy_ns = lease->busy_ns;
 	progress->seen_ns = lease->seen_ns;
 	progress->wanted_ns = lease->wanted_ns;
-	progress->bursts = lease->bursts;
+	progress->bursts = lease->n_bursts;
+}
+
+static void tell_bursts(struct lease *lease, bool works, uint64_t since)
+{
+	struct gl_header rests = message_header(GL_RESTS, sizeof(rests));
+	struct gl_header again = message_header(GL_WORKS, sizeof(again));
+
+	if (lease->port->now() >= lease->watched_until) {
+		bursts_forget(&lease->bursts);
+		return;
+	}
+	switch (bursts_note(&lease->bursts, works, since)) {
+	case BURSTS_NOTHING:
+		break;
+	case BURSTS_RESTS:
+		lease->port->send(&rests, sizeof(rests));
+		break;
+	case BURSTS_WORKS:
+		lease->port->send(&again, sizeof(again));
+		break;
+	}
 }
 
 /* What a sample finds counts for the time since the one before. */
@@ -358,8 +384,9 @@ static void count_sample(struct lease *lease, uint64_t since)
 	lease->seen_ns += since;
 	lease->busy_ns += idle ? 0 : since;
 	lease->wanted_ns += idle && !submits ? 0 : since;
-	lease->bursts += !idle && !lease->sample_worked;
+	lease->n_bursts += !idle && !lease->sample_worked;
 	lease->sample_worked = !idle;
+	tell_bursts(lease, !idle || submits, since);
 }
 
 static void sample(struct lease *lease)

@@ -13,6 +13,7 @@
 #define GPU_LEASE_LEASE_H
 
 #include "base/wire.h"
+#include "lease/bursts.h"
 #include "lease/idle.h"
 
 #include <stdbool.h>
@@ -88,7 +89,9 @@ struct lease {
 	unsigned long sampled_calls;          /* submissions until then */
 	bool sample_worked;                   /* it found unfinished work */
 	uint64_t busy_ns, seen_ns, wanted_ns; /* as in GL_PROGRESS */
-	uint64_t bursts;                      /* the same */
+	uint64_t n_bursts;                    /* the same */
+	uint64_t watched_until;               /* until then RESTS and WORKS are said (GL_WATCH) */
+	struct bursts bursts;
 };
 
 /* Initialises a lease in NONE, also in a forked child. */

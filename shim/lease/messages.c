@@ -162,6 +162,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_PRELOAD:
 	case GL_EXPECT:
 	case GL_AHEAD:
+	case GL_WATCH:
 		lease_take(&process_lease, data);
 		break;
 /* Clients alone send these. */

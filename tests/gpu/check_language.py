@@ -20,11 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from leased.api.client import ask
 from tests.gpu.check_classes import MANY, OPTIONS, mps_server
 from tests.gpu.check_elastic import Program
 from tests.gpu.checks import Result
 from tests.gpu.jobs import (
     Job,
+    Sharing,
     framework_python,
     on_gpu,
     print_table,
@@ -48,6 +50,7 @@ class Bench:
     def __init__(self, chosen: argparse.Namespace):
         self.gpu, self.seconds, self.settle = chosen.gpu, chosen.seconds, chosen.settle
         self.every_ms, self.steps = chosen.every, chosen.steps
+        self.slowdown: float = chosen.slowdown
         self.more = ["--small"] if chosen.small else []
         self.report: dict[str, Any] = {}
 
@@ -102,7 +105,8 @@ def driver(bench: Bench) -> None:
 
 
 def ours(bench: Bench) -> None:
-    with sharing("60GiB", MANY, copies=True) as share:
+    limits = f"online_slowdown = {bench.slowdown}\n{MANY}"
+    with sharing("60GiB", limits, copies=True) as share:
         jobs = [
             share.tenant(name, wanted, bench.command(name), on_gpu(bench.gpu), str(bench.gpu))
             for name, wanted in zip_strict(NAMES, OPTIONS)
@@ -111,7 +115,17 @@ def ours(bench: Bench) -> None:
             bench.serve(server, bench.settle)
             training.job.say(f"steps {bench.steps}")
             bench.tell("gpu-lease, at first", {**server.result(), **training.result()})
+            print(f"the daemon: {seen(share)}", flush=True)
             bench.tell("gpu-lease", bench.together(server, training))
+            print(f"the daemon: {seen(share)}", flush=True)
+
+
+def seen(share: Sharing) -> str:
+    """By how much the server is slowed down, and what the training has, as the daemon sees it."""
+    status = ask(share.admin, {"op": "status"})
+    slowdown = status["devices"][0]["online_slowdown"]
+    duties = [one["duty"] for t in status["tenants"] for one in t["slices"].values()]
+    return f"slowdown {slowdown}, duty {min(duties, default=None)}"
 
 
 def mps(bench: Bench) -> None:
@@ -148,6 +162,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ways", default=",".join(WAYS), help="with commas between")
     parser.add_argument("--gpu", type=int, default=0, help="index")
+    parser.add_argument("--slowdown", type=float, default=0.05, help="limits.online_slowdown")
     parser.add_argument("--seconds", type=float, default=10, help="of a timed part")
     parser.add_argument(
         "--settle", type=float, default=10, help="seconds before it under gpu-lease"

@@ -117,6 +117,64 @@ def test_an_offline_job_that_slows_an_online_one_down_is_cut_and_comes_back() ->
     assert {kind for kind, value in cut if value == ALWAYS} == {DUTY}
 
 
+class CutPair(Classes):
+    """An offline job that has been cut, beside an online one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenant, self.online = self.comes(1, "online")
+        _, self.offline = self.comes(2, "offline")
+        self.late = [ALWAYS, ALWAYS]
+        while self.late[-1] in (0, ALWAYS):
+            self.goes_on()
+        self.offline.take()
+
+    def goes_on(self, slows: float = 1.0) -> None:
+        """Time for one look more, in which the online job is slowed down as it is cut."""
+        self.works(self.tenant, self.online, BURST_NS * (1 + slows * self.late[-2] / ALWAYS))
+        self.look(1, (self.offline, 80), (self.online, 15))
+        self.late.append(self.chosen(2)[1])
+
+
+def test_what_is_cut_of_an_offline_job_is_its_own_while_online_ones_rest() -> None:
+    node = CutPair()
+    assert node.online.told[-1] == lib.GL_WATCH
+    node.slices.rests(node.tenant, node.online, True)
+    assert node.offline.take() == [(DUTY, ALWAYS)]
+    for _ in range(5):
+        node.goes_on()
+    assert node.offline.take() == [], "it goes on to have it"
+    node.slices.rests(node.tenant, node.online, False)
+    assert node.offline.take() == [(lib.GL_RUN_DUTY_COPIES, node.late[-1])]
+
+
+def test_it_is_cut_as_long_as_one_process_of_an_online_job_works() -> None:
+    node = CutPair()
+    other = node.process(node.tenant)
+    node.slices.rests(node.tenant, node.online, True)
+    assert node.offline.take() == []
+    node.slices.rests(node.tenant, other, True)
+    assert node.offline.take() == [(DUTY, ALWAYS)]
+    node.slices.rests(node.tenant, node.online, False)
+    node.slices.rests(node.tenant, other, False)
+    assert node.offline.take() == [(lib.GL_RUN_DUTY_COPIES, node.late[-1])]
+    node.slices.rests(node.tenant, node.online, True)
+    node.leases.clients.detach(node.tenant, other)
+    node.goes_on()
+    assert node.offline.take() == [(DUTY, ALWAYS)], "the one that worked has ended"
+
+
+def test_online_jobs_are_asked_only_while_somebody_is_cut() -> None:
+    node = CutPair()
+    node.slices.rests(node.tenant, node.online, True)
+    while node.late[-1] != ALWAYS:
+        node.goes_on(slows=0.0)
+    assert not node.online.rests, "it may work again, and say nothing of it"
+    node.online.told.clear()
+    node.goes_on(slows=0.0)
+    assert lib.GL_WATCH not in node.online.told
+
+
 def test_what_a_process_says_of_times_that_it_has_not_seen_does_not_count() -> None:
     node = Classes()
     tenant, online = node.comes(1, "online")

@@ -32,6 +32,7 @@ class FakeClient:
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)
         self.work: Work | None = None
+        self.rests = False
         self.progress_at: int | None = None
         self.busy: Busy | None = None
         self.told: list[int] = []

@@ -31,6 +31,7 @@ class Client:
         self.channels: client_messages.Channels | None = None
         self.progress: list[int] = []
         self.stuck: list[int] = []
+        self.rests: list[bool] = []  # each time that it said so, or that it works again
         self.epoch = 0
         self.held = 0  # as its greeting said
         self.asked = 0  # why it waits
@@ -67,6 +68,8 @@ class Client:
                     self.progress.append(message.calls)
                 if isinstance(message, client_messages.Stuck):
                     self.stuck.append(message.epoch)
+                if isinstance(message, (client_messages.Rests, client_messages.Works)):
+                    self.rests.append(isinstance(message, client_messages.Rests))
                 wants = isinstance(message, client_messages.Request) or getattr(
                     message, "wants", False
                 )
@@ -103,6 +106,11 @@ class Client:
         self.send(daemon_messages.MEASURE)
         self.until("progress", lambda: len(self.progress) > answers)
         return self.progress[-1]
+
+    def watch(self) -> None:
+        """Have it say for a second when it rests and works."""
+        self.send(daemon_messages.MEASURE)
+        self.send(daemon_messages.WATCH)
 
     def grant(self, amounts: Mapping[str, int] | None = None, idle_ns: int | None = None) -> None:
         """amounts: by device, the bytes of managed memory that it may restore."""

@@ -58,6 +58,8 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "signalled": client_messages.Signalled(),
         "parts": client_messages.Parts(),
         "ready": client_messages.Ready(),
+        "rests": client_messages.Rests(),
+        "works": client_messages.Works(),
         "claim": client_messages.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
@@ -85,6 +87,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "step": daemon_messages.step(30),
         "resync": daemon_messages.RESYNC,
         "measure": daemon_messages.MEASURE,
+        "watch": daemon_messages.WATCH,
         "evict": daemon_messages.evict({ZERO: 31}),
         "preload": daemon_messages.preload({ZERO: 32}),
         "expect": daemon_messages.expect({ZERO: 33}),

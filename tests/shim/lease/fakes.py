@@ -25,6 +25,7 @@ class Process:
         self.swaps = swaps
         self.prepare_ns = -1  # what the mover's prepare() returns
         self.tells_ready = False  # READY is to be said when that is below 0
+        self.rests = False
         self.gate = Gate(self)
         self.memory = Memory(self)
         self.busy: set[int] = set()  # contexts with unfinished work
@@ -241,6 +242,16 @@ class Process:
         if not self.tells_ready or self.prepare_ns >= 0:
             raise Broken("READY is sent unasked, or while host memory is being made")
         self.tells_ready = False
+
+    def _sent_rests(self, _: Any) -> None:
+        if not self.holds or self.rests:
+            raise Broken("RESTS is sent without a lease, or a second time")
+        self.rests = True
+
+    def _sent_works(self, _: Any) -> None:
+        if not self.holds or not self.rests:
+            raise Broken("WORKS is sent without a lease, or not after RESTS")
+        self.rests = False
 
     def _sent_signalled(self, _: Any) -> None:
         if self.holds or not self.lease.requested:

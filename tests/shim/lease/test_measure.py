@@ -75,3 +75,60 @@ def test_bursts_are_counted_as_they_begin() -> None:
         process.run(MS)
     process.do(lib.lease_measure, said)
     assert said.bursts - before == 4
+
+
+# -- when it rests and works ---------------------------------------------------------------------
+
+
+def told(process: Process, parts: list[tuple[bool, int]], watched: bool = True) -> list[str]:
+    """What it says while it works, or does not, for so many ms each."""
+    process.hear("GRANT", epoch=1)
+    process.run(PERIOD)
+    said = ffi.new("struct gl_progress *")
+    before = len(process.sent)
+    for busy, ms in parts:
+        work(process, busy)
+        for step in range(ms):
+            if step % 500 == 0:
+                process.do(lib.lease_measure, said)
+                if watched:
+                    process.hear("WATCH")
+            process.run(MS)
+    return [name for name, _ in process.sent[before:] if name in ("RESTS", "WORKS")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([(True, 100), (False, 50), (True, 10)], ["RESTS", "WORKS"]),
+        ([(True, 100), (False, 6)] * 3, []),  # pauses of one burst
+        ([(True, 4), (False, 16)] * 30, []),  # short bursts, one after the other
+        ([(True, 4), (False, 600), (True, 4), (False, 400)], ["RESTS", "WORKS"]),
+        ([(True, 12), (False, 6), (True, 12), (False, 50)], ["RESTS"]),
+        ([(False, 700)], ["RESTS"]),
+    ],
+)
+def test_who_asks_hears_when_it_rests_and_when_it_works_again(
+    parts: list[tuple[bool, int]], says: list[str]
+) -> None:
+    assert told(Process(), parts) == says
+
+
+def test_who_does_not_ask_hears_nothing() -> None:
+    assert told(Process(), [(True, 100), (False, 50)] * 5, watched=False) == []
+
+
+def test_after_a_while_without_questions_it_counts_as_one_that_works() -> None:
+    process = Process()
+    assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]
+    assert told(process, [(False, 1500)], watched=False) == []
+    process.rests = False
+    assert told(process, [(True, 100), (False, 50)]) == ["RESTS"], "not WORKS first"
+
+
+def test_a_new_daemon_hears_it_again() -> None:
+    process = Process()
+    assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]
+    process.do(lib.lease_forget_daemon)
+    process.rests = False
+    assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]

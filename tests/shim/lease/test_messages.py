@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leased.wire import daemon_messages
+from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
@@ -70,6 +71,28 @@ def test_its_job_may_get_the_same_lease_again(
     assert line(job) == "again"
     tell(job)
     swap.finish(job)
+
+
+def test_it_says_when_it_rests_and_when_it_works_again(
+    program: swap.Program, daemon: FakeDaemon
+) -> None:
+    job = program(
+        """
+import time
+say("begins")
+while True:
+    ok(spin(60_000_000)); ok(d.cuCtxSynchronize()); time.sleep(0.06)
+"""
+    )
+    client = swap.client_of(daemon, job)
+    assert line(job) == "begins"
+
+    def has_said_both() -> bool:
+        client.watch()
+        return client.rests[:2] == [True, False]
+
+    wait_until("RESTS, and then WORKS", has_said_both)
+    job.kill()
 
 
 @pytest.mark.usefixtures("daemon")
