@@ -89,8 +89,7 @@ class Stuck(NamedTuple):
 class Progress(NamedTuple):
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), for how many it had some (busy_ns), and for how many it had some
-    or submitted more after a moment (wanted_ns). bursts: how often it was seen to begin to have
-    some."""
+    or submitted more after a moment (wanted_ns). bursts: how often that was seen to begin."""
 
     calls: int
     busy_ns: int = 0

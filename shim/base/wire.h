@@ -238,9 +238,9 @@ struct gl_released {
 /* GL_PROGRESS: how many calls the process has submitted since it started. For a second after each
  * MEASURE a process that has a lease looks again and again whether it has unfinished work:
  * seen_ns: for how long it has looked, busy_ns: for how much of that it had some, wanted_ns: for
- * how much of it, it had some or submitted more after a moment. bursts: how often it has been seen
- * to have some and none before. Times in which its duty (GL_RUN) keeps its work from a device count
- * in none of them. */
+ * how much of it, it had some or submitted more after a moment. bursts: how often that has been
+ * seen to begin. Times in which its duty (GL_RUN) keeps its work from a device count in none of
+ * them. */
 struct gl_progress {
 	struct gl_header header;
 	uint64_t calls;

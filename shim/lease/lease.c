@@ -379,14 +379,14 @@ static void tell_bursts(struct lease *lease, bool works, uint64_t since)
 static void count_sample(struct lease *lease, uint64_t since)
 {
 	bool idle = lease->port->gate->empty() && lease->port->work->idle();
-	bool submits = lease->port->gate->calls() != lease->sampled_calls;
+	bool works = !idle || lease->port->gate->calls() != lease->sampled_calls;
 
 	lease->seen_ns += since;
 	lease->busy_ns += idle ? 0 : since;
-	lease->wanted_ns += idle && !submits ? 0 : since;
-	lease->n_bursts += !idle && !lease->sample_worked;
-	lease->sample_worked = !idle;
-	tell_bursts(lease, !idle || submits, since);
+	lease->wanted_ns += works ? since : 0;
+	lease->n_bursts += works && !lease->sample_worked;
+	lease->sample_worked = works;
+	tell_bursts(lease, works, since);
 }
 
 static void sample(struct lease *lease)

@@ -132,3 +132,18 @@ def test_a_new_daemon_hears_it_again() -> None:
     process.do(lib.lease_forget_daemon)
     process.rests = False
     assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]
+
+
+def test_moments_without_work_between_calls_are_no_pauses() -> None:
+    """A process that waits for each of its kernels has one burst, and not as many as samples."""
+    process, said = Process(), ffi.new("struct gl_progress *")
+    process.hear("GRANT", epoch=1)
+    process.run(PERIOD)
+    process.do(lib.lease_measure, said)
+    before = said.bursts
+    for step in range(800):
+        submit(process)
+        work(process, step % 7 < 3)
+        process.run(MS)
+    process.do(lib.lease_measure, said)
+    assert said.bursts - before <= 1
