@@ -39,6 +39,7 @@ HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
 TRIED = ALWAYS // 5  # the duty of a trial, at most
 BEFORE, TRIAL = 16, 8  # looks
 WORSE = 2.0  # times as slow as when cuts were in vain
+WRONG = 4.0  # times as slow as is allowed, under a cut: what it takes alone is known badly
 IN_VAIN = 12  # looks, one after the other
 HELPED = 0.35  # of what was to be expected: a cut that saves less is in vain
 AGAIN_NS, VAIN_NS = 300_000_000_000, 600_000_000_000  # the first and the longest pause after that
@@ -49,7 +50,8 @@ class Feedback:
     """Of one device. allowed: the slowdown, besides switches. past: the duties of the last looks,
     the latest last. owed_ns: for how long offline jobs may still be stopped to learn. vain: looks
     in which the duty helped too little. trial: looks that are left of it. helps: the last one was
-    not in vain. tried: how slow the work was when one was."""
+    not in vain. tried: how slow the work was when one was. anew: what the work of these jobs
+    takes alone has been learnt a second time."""
 
     allowed: float
     duty: float = ALWAYS
@@ -62,6 +64,7 @@ class Feedback:
     trial: int = 0
     helps: bool = False
     tried: float = 0.0
+    anew: bool = False
 
     def look(self, now: int, work: Mapping[int, Work | None]) -> int:
         """The duty of offline jobs from now on, per mille. work: of each online job, what its
@@ -89,7 +92,8 @@ class Feedback:
 
     def _begin(self, now: int, work: Mapping[int, Work | None]) -> int:
         """Take in what is new. Returns how much time has passed since the last look, in ns."""
-        self.helps = self.helps and self.pulses.keys() == work.keys()
+        if self.pulses.keys() != work.keys():
+            self.helps = self.anew = False
         self.pulses = {job: self.pulses.get(job, Pulse()) for job in work}
         passed = max(0, now - self.looked_at) if self.looked_at is not None else 0
         self.looked_at = now
@@ -138,9 +142,7 @@ class Feedback:
                 one.begin_trial()
         self.vain = self.vain + 1 if self._helps_little() else 0
         if self.vain >= IN_VAIN or (self.vain and self.trial == 1):
-            self.pause.begin(now, VAIN_NS)
-            self.tried = max(one.uncut for one in self.pulses.values())
-            self.duty, self.trial, self.helps = ALWAYS, 0, False
+            self._end_cut(now)
         elif not self.trial:
             self.helps = True
             self._set(self.duty / max(self._most(), TINY))
@@ -159,6 +161,18 @@ class Feedback:
             self.trial = TRIAL
             self.duty = max(LEAST, min(TRIED, ALWAYS / self._most()))
 
+    def _end_cut(self, now: int) -> None:
+        """It is in vain, or it only seems so: what a program does while it starts tells little of
+        what it does later, which then seems slow whatever offline jobs do."""
+        self.tried = max(one.uncut for one in self.pulses.values())
+        slow = self._left() > WRONG * self.allowed
+        self.duty, self.trial, self.helps = ALWAYS, 0, False
+        if slow and not self.anew and any(map(self.learns, self.pulses)):
+            self.anew = True
+            self.pulses, self.owed_ns = {job: Pulse() for job in self.pulses}, None
+        else:
+            self.pause.begin(now, VAIN_NS)
+
     def _helps_little(self) -> bool:
         """Whether the duty saves hardly anything of the slowdown before the cuts, though it is
         low enough to tell."""
@@ -166,9 +180,12 @@ class Feedback:
         known = [one for one in self.pulses.values() if one.slowdown(duty) is not None]
         if self.duty > HALF or not all(one.lately.known for one in known):
             return False
-        left = max(one.lately.steep * duty for one in known)
         uncut = max(one.uncut for one in known)
-        return uncut - left < HELPED * (1 - duty) * uncut
+        return uncut - self._left() < HELPED * (1 - duty) * uncut
+
+    def _left(self) -> float:
+        """How slow the work is lately. Only while that is known."""
+        return max(one.lately.steep * self.duty / ALWAYS for one in self.pulses.values())
 
     def _pulses(self) -> list[tuple[float, float]]:
         """The slowdown of each job of which it is known, and its standard error, both in units of
