@@ -222,7 +222,7 @@ class PrivateSlurm:
         write = {
             "slurm.conf": conf.slurm_conf(layout, self.extra_conf),
             "gres.conf": conf.gres_conf(layout),
-            "cgroup.conf": conf.cgroup_conf(version, self.cgroup_conf),
+            "cgroup.conf": conf.cgroup_conf(version, self.cgroup_conf, self.extra_conf),
             "slurmdbd.conf": conf.slurmdbd_conf(layout),
             "plugstack.conf": self._plugstack(),
             "mariadb.sql": conf.mariadb_sql(layout),

@@ -69,12 +69,6 @@ class Layout:
         return self.run / "database" / "mariadb.sock"
 
 
-def not_given(usual: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Those lines whose keys are in no further line."""
-    keys = {line.partition("=")[0] for line in extra}
-    return [line for line in usual if line.partition("=")[0] not in keys]
-
-
 def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
     """slurm.conf: one partition, quick scheduling, generous CPUs so that GPUs decide."""
     host = layout.host
@@ -116,12 +110,11 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "AccountingStoreFlags=job_comment",
         "GresTypes=gpu,shard",
     ]
-    usual = [
-        "ProctrackType=proctrack/linuxproc",
-        "SelectTypeParameters=CR_CPU",
-        "TaskPlugin=task/none",
-    ]
-    lines += not_given(usual, extra)
+    usual = ("ProctrackType=proctrack/linuxproc", "SelectTypeParameters=CR_CPU")
+    for line in (*usual, "TaskPlugin=task/none"):
+        key = line.partition("=")[0] + "="
+        if not any(given.startswith(key) for given in extra):
+            lines.append(line)
     lines += [
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.ports[name]} "
         f"CPUs=64 RealMemory=4000 Gres={gres} State=UNKNOWN"
@@ -143,16 +136,18 @@ def gres_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cgroup_conf(version: tuple[int, int], extra: Sequence[str] = ()) -> str:
-    """cgroup.conf. Unless the further lines name a plugin, leave the machine's cgroups alone:
-    nothing here tracks by them.
+def cgroup_conf(
+    version: tuple[int, int], further: Sequence[str] = (), slurm_conf: Sequence[str] = ()
+) -> str:
+    """cgroup.conf: leave the machine's cgroups alone, unless the lines of slurm.conf use them.
 
     slurmd loads a cgroup plugin in any case. That of v2 asks systemd for a scope
     over D-Bus at once, that of v1 does nothing before it is used; from 24.11
     there is a word for none.
     """
-    usual = "CgroupPlugin=disabled" if version >= (24, 11) else "CgroupPlugin=cgroup/v1"
-    return "\n".join([*not_given([usual], extra), *extra]) + "\n"
+    used = any("/cgroup" in line for line in slurm_conf)
+    plugin = "disabled" if version >= (24, 11) and not used else "cgroup/v1"
+    return "\n".join([f"CgroupPlugin={plugin}", *further]) + "\n"
 
 
 def slurmdbd_conf(layout: Layout) -> str:

@@ -48,8 +48,8 @@ def why_not() -> str:
 def site() -> Iterator[Site]:
     if reason := why_not():
         pytest.skip(reason)
-    cgroup_conf = ["CgroupPlugin=cgroup/v1", "ConstrainRAMSpace=yes"]
-    with swapping_site(slurm_conf=BY_CGROUPS, cgroup_conf=cgroup_conf, devices=1) as made:
+    constrains = ["ConstrainRAMSpace=yes"]
+    with swapping_site(slurm_conf=BY_CGROUPS, cgroup_conf=constrains, devices=1) as made:
         yield made
 
 
