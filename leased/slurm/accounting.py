@@ -16,6 +16,7 @@ from leased.usage.usage import together
 
 NODE_S = 30.0  # after a job's end, for each of its nodes, before those behind it go on without it
 NO_VAL = 2**32 - 2  # Slurm's "not said"
+RESIZING = 1 << 13  # Slurm's state of a row that another row of the same run follows
 NO_ROW = "Slurm's accounting has no row of the job yet"
 OTHER_RUNS = "Slurm's accounting has only other runs of the job yet"
 NO_END = "Slurm's accounting does not have the end of the job yet"
@@ -81,9 +82,11 @@ def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:
 
     A requeued job has a row for each of its runs. slurmctld's clock alone tells them apart: the run
     is on the first row that began no earlier than it did. Slurm begins a row anew, and later, where
-    a node had to be switched on for the job.
+    a node had to be switched on for the job, and where a job's size has changed while it ran; a run
+    is on the last of these, which has its end.
     """
-    began = [row for row in rows if row.job_id == run.job_id and row.began]
+    mine = (row for row in rows if row.job_id == run.job_id)
+    began = [row for row in mine if row.began and row.state != RESIZING]
     if not run.start and len(began) > 1:
         return None
     later = [row for row in began if row.start >= run.start]

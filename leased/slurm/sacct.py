@@ -3,7 +3,7 @@
 Not by its JSON: of 22.05 that heeds no --user, and where users have no associations it says not
 whose a job is. What sacct prints as text it chooses and names alike in all releases. Between the
 columns stands a word that nobody can know, since users write some of the text. Each row is one run
-of a job.
+of a job. A run whose size has changed has further rows, which have no usage and are left out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ PATIENCE_S = 600.0
 OUTPUT_MOST = 1 << 30  # bytes; a row has some 1,000
 COLUMNS = (
     *("JobIDRaw", "JobID", "User", "UID", "Account", "NodeList", "Start", "End", "AllocTRES"),
-    "SystemComment",
+    *("State", "SystemComment"),
 )
+STATE = COLUMNS.index("State")
+RESIZED = "RESIZING"  # the state of a row that another row of the same run follows
 WRONG = (
     *("Invalid time specification", "requested is after end time", "Bad job", "Invalid user"),
     "invalid",
@@ -148,11 +150,14 @@ def _rows(text: str, between: str) -> Iterator[Row]:
     if last.strip() or len(cells) % len(COLUMNS):
         raise ValueError(f"{len(cells)} columns, then {shown_words(last)[:40]}")
     for n in range(0, len(cells), len(COLUMNS)):
-        yield _row(cells[n : n + len(COLUMNS)])
+        each = cells[n : n + len(COLUMNS)]
+        row = _row(each)
+        if each[STATE] != RESIZED or row.usage is not None:
+            yield row
 
 
 def _row(cells: Sequence[str]) -> Row:
-    job_id, label, user, uid, account, nodes, start, end, tres, comment = cells
+    job_id, label, user, uid, account, nodes, start, end, tres, _, comment = cells
     run, fault = None, ""
     try:
         run = usage_record.read(comment)

@@ -372,15 +372,35 @@ def test_a_host_without_a_daemon_is_said_in_words_for_users(
     assert "; ask on the node where your job runs, which squeue shows" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("number", "its", "more"), [(1, "its GPU", "job"), (2, "its GPUs", "jobs")]
-)
-def test_words_go_with_their_number(number: int, its: str, more: str) -> None:
+def own_jobs(number: int) -> Mine:
+    """A job that has so many GPUs and processes, and so many more jobs."""
     gpu: dict[str, Any] = {"index": 0, "holders": [], "quantum_left_s": None, "wanted_bytes": 0}
     gpu |= {"resident_bytes": 0, "lease_s": 1.0, "wait_s": 0.0}
     job: dict[str, Any] = {"job_id": 7, "job": "7", "state": "holds", "stopped": False}
     job |= {"since_s": 2.0, "lock": "auto", "memory": "swap", "quantum_s": 30.0, "reason": None}
     job |= {"parked": None, "clients": number, "gpus": [gpu] * number}
-    text = mine.text(cast(Mine, {"jobs": [job], "more": number}))
+    return cast(Mine, {"jobs": [job], "more": number})
+
+
+@pytest.mark.parametrize(
+    ("number", "its", "more"), [(1, "its GPU", "job"), (2, "its GPUs", "jobs")]
+)
+def test_words_go_with_their_number(number: int, its: str, more: str) -> None:
+    text = mine.text(own_jobs(number))
     assert text.startswith(f"job 7 has had {its} for 2.0 s (")
     assert text.endswith(f"\n\nand {number} more {more}")
+
+
+def test_a_terminal_s_edge_cuts_no_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mine, "ask_mine", lambda *_: own_jobs(1))
+    monkeypatch.setenv("COLUMNS", "60")
+    ctl.main(["mine"])
+    whole = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ctl.main(["mine"])
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, whole.splitlines())) > 60 >= max(map(len, shown))
+    assert shown[1].startswith("  tq:30, ")
+    assert " ".join(shown).split() == whole.split()

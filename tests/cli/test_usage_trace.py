@@ -88,7 +88,9 @@ def test_sacct_is_asked(
     used = Usage(time_ns=60 * S, lease_ns=30 * S, wait_ns=10 * S, handoffs=3, peak_bytes=4 * GIB)
     comment = usage_record.record({"GPU-x": used}, "auto", 1000.0, 1060.0, {"GPU-x": 0})
     monkeypatch.setenv("PATH", fake_sacct.fake(tmp_path)["PATH"])
-    row = fake_sacct.line(*(7, 7, "ann", 5, "a", "node1", 1000, 1060, "gres/shard=1", comment))
+    row = fake_sacct.line(
+        *(7, 7, "ann", 5, "a", "node1", 1000, 1060, "gres/shard=1", "COMPLETED", comment)
+    )
     (tmp_path / "said").write_text(row)
     monkeypatch.setattr("os.geteuid", lambda: 5)
     words = ["simulate", "--from-usage", "now-7days"]

@@ -75,7 +75,8 @@ HIDES = (
 import os, socket, sys
 if "LD_PRELOAD" in os.environ:
     del os.environ["LD_PRELOAD"]
-    os.execv(sys.executable, [sys.executable, "-c", *sys.orig_argv[2:]])
+    with open("/proc/self/cmdline") as file:
+        os.execv(sys.executable, file.read().split("\\0")[:-1])
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect(os.environ["GPU_LEASE_SOCKET"])
 sock.send(bytes.fromhex(sys.argv[1]))

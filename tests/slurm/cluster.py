@@ -222,7 +222,7 @@ class PrivateSlurm:
         write = {
             "slurm.conf": conf.slurm_conf(layout, self.extra_conf),
             "gres.conf": conf.gres_conf(layout),
-            "cgroup.conf": conf.cgroup_conf(version) + "".join(f"{x}\n" for x in self.cgroup_conf),
+            "cgroup.conf": conf.cgroup_conf(version, self.cgroup_conf, self.extra_conf),
             "slurmdbd.conf": conf.slurmdbd_conf(layout),
             "plugstack.conf": self._plugstack(),
             "mariadb.sql": conf.mariadb_sql(layout),
@@ -398,11 +398,12 @@ class PrivateSlurm:
         ).stdout.strip()
 
     def sacct(self, job_id: int | str, *fields: str) -> dict[str, str]:
-        """One line of `sacct -X` of a job, by field name; empty while it has none."""
+        """The last line of `sacct -X` of a job, by field name; empty while it has none. One whose
+        size has changed while it ran has several."""
         said = self.run(
             "sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields), check=False
         ).stdout.splitlines()
-        return dict(zip_strict(fields, said[0].split("|"))) if said else {}
+        return dict(zip_strict(fields, said[-1].split("|"))) if said else {}
 
     def sacct_lines(self, job_ids: Sequence[int]) -> list[str]:
         """What `sacct` prints of these jobs, with a header line."""

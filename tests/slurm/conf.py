@@ -136,14 +136,18 @@ def gres_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: leave the machine's cgroups alone; nothing here tracks by them.
+def cgroup_conf(
+    version: tuple[int, int], further: Sequence[str] = (), slurm_conf: Sequence[str] = ()
+) -> str:
+    """cgroup.conf: leave the machine's cgroups alone, unless the lines of slurm.conf use them.
 
     slurmd loads a cgroup plugin in any case. That of v2 asks systemd for a scope
     over D-Bus at once, that of v1 does nothing before it is used; from 24.11
     there is a word for none.
     """
-    return "CgroupPlugin=disabled\n" if version >= (24, 11) else "CgroupPlugin=cgroup/v1\n"
+    used = any("/cgroup" in line for line in slurm_conf)
+    plugin = "disabled" if version >= (24, 11) and not used else "cgroup/v1"
+    return "\n".join([f"CgroupPlugin={plugin}", *further]) + "\n"
 
 
 def slurmdbd_conf(layout: Layout) -> str:

@@ -36,6 +36,7 @@ SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB
 CONFIG = '[limits]\nquantum_min = "50ms"\n'
 JOB_S = 120.0
 STEPS = 8  # of a job; with 200 MiB each takes a tenth of a second
+NO_ROOM = "there is no host memory for a copy (a larger --mem gives more)"
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
     "gpu-share: memory:swap may need 0.2 GiB of host memory besides what its programs need "
@@ -151,12 +152,19 @@ class Site:
 
 @contextlib.contextmanager
 def swapping_site(
-    config: str = CONFIG, slurm_conf: Sequence[str] = (), devices: int = 2
+    config: str = CONFIG,
+    slurm_conf: Sequence[str] = (),
+    devices: int = 2,
+    cgroup_conf: Sequence[str] = (),
 ) -> Iterator[Site]:
     work = work_dir()
     with EmulatedGpu(work / "gpu", devices=devices) as gpu:
         slurm = PrivateSlurm(
-            work / "slurm", gpus=devices, env=gpu.env, slurm_conf=[*SLURM_CONF, *slurm_conf]
+            work / "slurm",
+            gpus=devices,
+            env=gpu.env,
+            slurm_conf=[*SLURM_CONF, *slurm_conf],
+            cgroup_conf=cgroup_conf,
         )
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
         with slurm, Leased(work / "leased", work / "run", slurm.env, config) as leased:
@@ -362,7 +370,7 @@ def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(sit
     figures = [one for by_device in used for one in by_device.values()]
     assert sum(one["handoffs"] for one in figures) >= 2
     said = limited.log.read_text()
-    assert "there is no host memory for a copy (a larger --mem gives more)" in said
+    assert NO_ROOM in said
     assert "memory stays on device" in said
     site.all_is_free()
 
@@ -432,13 +440,12 @@ def tell_to_end(job: Job) -> None:
 
 def test_a_job_without_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
     """It keeps its memory on the device; who needs the room waits for its end."""
-    no_room = "there is no host memory for a copy (a larger --mem gives more)"
     with memory_cgroup(60) as group:
         tight = frugal(site, "frugal", ENOUGH, SWAP)
         (pid,) = site.settled(tight, 200)
         (group / "cgroup.procs").write_text(str(pid))
         roomy = site.compute("roomy", 200, steps=2)
-        wait_until("it to have no room", lambda: no_room in tight.log.read_text())
+        wait_until("it to have no room", lambda: NO_ROOM in tight.log.read_text())
         tell_to_end(tight)
         site.used(tight)
         site.used(roomy)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import NoAnswer, Refused
-from leased.slurm import sacct
+from leased.slurm import sacct, usage_record
 from leased.slurm.sacct import Asked, Row, WrongUsage, parse
 from tests.support.fake_sacct import BETWEEN, RECORDED, fake, line
 
@@ -29,10 +29,21 @@ def test_rows_are_what_slurm_has() -> None:
     assert rows["5"].usage is None
 
 
-def row(job: int, user: str, uid: int, comment: str = "", account: str = "") -> str:
+def row(
+    job: int, user: str, uid: int, comment: str = "", account: str = "", *, state: str = "RUNNING"
+) -> str:
+    times = ("Unknown", "None")
     return line(
-        *(job, job, user, uid, account, "node[1-2]", "Unknown", "None", "gres/shard:a=1", comment)
+        *(job, job, user, uid, account, "node[1-2]", *times, "gres/shard:a=1", state, comment)
     )
+
+
+def test_a_run_whose_size_has_changed_is_one_row() -> None:
+    """It is not said to lack its record."""
+    text = row(7, "ann", 5, state="RESIZING") + row(7, "ann", 5, state="COMPLETED")
+    assert len(parse(text, BETWEEN)) == 1
+    comment = usage_record.record({}, "auto", 1.0, 2.0, {})
+    assert len(parse(row(7, "ann", 5, comment, state="RESIZING"), BETWEEN)) == 1
 
 
 def test_text_of_users_and_times_that_are_not_known() -> None:

@@ -18,7 +18,7 @@ import pytest
 from leased.base.errors import Refused
 from leased.core.arbiter import Usage
 from leased.slurm import accounting, accounting_child, usage_record, usage_writer
-from leased.slurm.accounting import NO_END, NO_ROW, OTHER_RUNS, JobRow, by_row, row_of
+from leased.slurm.accounting import NO_END, NO_ROW, OTHER_RUNS, RESIZING, JobRow, by_row, row_of
 from leased.slurm.accounting_child import decode, encode
 from leased.slurm.usage_writer import (
     JOBS_AT_ONCE,
@@ -79,6 +79,17 @@ def test_a_run_whose_row_is_not_there_yet_is_not_on_that_of_the_run_before() -> 
 
 def test_a_row_that_slurm_began_anew_once_the_node_was_on() -> None:
     assert row_of(run(100, 200), [row(160, 200), row(300, 400)]) == row(160, 200)
+
+
+@pytest.mark.parametrize("began", [99, 100])  # Slurm begins the first row up to a second early
+def test_a_run_whose_size_has_changed_is_on_the_row_with_its_end(began: int) -> None:
+    """Slurm takes memory or nodes back from it, or its user does: sacct calls a row RESIZING."""
+    resized = [row(began, 120, state=RESIZING), row(120, 140, state=RESIZING)]
+    again = row(300, 400)
+    for start in (100, 0):
+        assert row_of(run(100, 200, start=start), [*resized, row(140, 200)]) == row(140, 200)
+    assert row_of(run(100, 200), [*resized, row(140, 200), again]) == row(140, 200)
+    assert by_row([run(100, 200)], [*resized, row(140, 0)])[1] == {(7, 100): NO_END}
 
 
 def test_a_run_shorter_than_a_second_has_a_row() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+import textwrap
 
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
@@ -22,8 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> ExitStatus:
     path = mine.tenant_socket(chosen.socket, chosen.config)
     answer = mine.ask_mine(path, chosen.job)
-    print_answer(chosen, answer, lambda: mine.text(answer))
+    print_answer(chosen, answer, lambda: _fitting(mine.text(answer)))
     return ExitStatus.DONE
+
+
+def _fitting(text: str) -> str:
+    """On a terminal no word is cut at its edge, and what goes on is indented."""
+    if not sys.stdout.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(_fitting_line(line, columns) for line in text.split("\n"))
+
+
+def _fitting_line(line: str, columns: int) -> str:
+    further = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, columns, subsequent_indent=further, break_on_hyphens=False)
 
 
 subcommand = Subcommand(
