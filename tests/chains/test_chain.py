@@ -73,6 +73,30 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     assert one("get", handle).startswith("StaleError")
 
 
+def test_a_chain_of_that_name_of_another_user_is_another_one(component: Components) -> None:
+    """On the same GPU, and while its own user's jobs get the buffer."""
+    options = f"{SWAP},chain:c"
+    one, friend = component(options=options), component(job=2, options=options)
+    component.leased.env["JOB_UID"] = "12345"
+    stranger = component(job=3, options=options)
+    one("alloc", 4096)
+    handle = one("put", 0, 2)
+    assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
+    assert friend("get", handle).isdigit()
+
+
+def test_when_the_gpu_is_lost_each_component_is_told(
+    component: Components, emulated_gpu: EmulatedGpu
+) -> None:
+    """And lives on, though its buffers are gone."""
+    one, two = component(), component()
+    one("alloc", 4096)
+    emulated_gpu.fail(0, "lost")
+    for each in (one, two):
+        assert each("alloc", 8 * MIB).startswith("CudaError: allocating memory of the pool")
+        assert "active=1 inactive=0 members=2" in each("used")
+
+
 def test_a_full_pool_refuses_or_waits(component: Components) -> None:
     one, two = component(16 * MIB), component()
     assert one("alloc", 17 * MIB).startswith("LimitError: a buffer has from 1 to 16777216 bytes")
