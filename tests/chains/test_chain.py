@@ -34,6 +34,7 @@ def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Comp
     assert two("wrong", 0, 5) == "0"
     assert two("fill", 0, 9) == "filled"
     back = two("put", 0)
+    assert two("get", handle).startswith("StaleError"), "it has been put again"
     assert one("get", back) == at, "it is the same memory"
     assert one("wrong", 1, 9) == "0"
     assert "active=1 inactive=0 members=2" in one("used")
@@ -71,6 +72,8 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     assert one("drop", 1) == "dropped"
     assert one("drop", 1).startswith("DroppedError")
     assert one("get", handle).startswith("StaleError")
+    one("alloc", 4096)
+    assert one("drop_twice", 2).startswith("DroppedError: this component does not hold the buffer")
 
 
 def test_a_chain_of_that_name_of_another_user_is_another_one(component: Components) -> None:
