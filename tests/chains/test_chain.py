@@ -58,7 +58,7 @@ def test_each_taker_gets_it_once(component: Components) -> None:
 
 
 def test_bad_handles_are_told_apart(component: Components) -> None:
-    one, stranger = component(), component(job=2)
+    one, two, stranger = component(), component(), component(job=2)
     one("alloc", 4096)
     handle = one("put", 0)
     assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
@@ -73,7 +73,10 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     assert one("drop", 1).startswith("DroppedError")
     assert one("get", handle).startswith("StaleError")
     one("alloc", 4096)
-    assert one("drop_twice", 2).startswith("DroppedError: this component does not hold the buffer")
+    handle = one("put", 2, 2)
+    assert two("get", handle).isdigit()
+    assert one("get", handle).isdigit()
+    assert one("drop_twice", 3).startswith("DroppedError: this component does not hold the buffer")
 
 
 def test_a_chain_of_that_name_of_another_user_is_another_one(component: Components) -> None:
@@ -106,6 +109,8 @@ def test_a_full_pool_refuses_or_waits(component: Components) -> None:
     assert one("alloc", 10 * MIB).isdigit()
     assert two("alloc", 10 * MIB).startswith("FullError: the chain's pool is full")
     two.tell("alloc", 10 * MIB, "-")
+    for _ in range(300):  # meanwhile it asks
+        assert "active=1 inactive=0" in one("used")
     assert one("drop", 0) == "dropped"
     assert line(two.process).isdigit()
     assert two("drop", 0) == "dropped"
@@ -123,7 +128,7 @@ def test_a_handle_that_nobody_takes_is_stale_in_the_end(component: Components) -
 
 
 def test_work_that_is_put_is_waited_for(component: Components) -> None:
-    one, two = component(), component()
+    one, two = component(0, 3600), component()
     one("alloc", 4096)
     handle = one("spin_put", 0, 300)
     assert two("get", handle).startswith("LateError: the work on the buffer has not ended")
