@@ -47,14 +47,15 @@ def part(tmp_path: Path) -> Callable[[int], None]:
 
 @pytest.fixture
 def starts(tmp_path: Path) -> Iterator[Started]:
-    asks, started = tmp_path / "asks.so", []
+    started: list[subprocess.Popen[str]] = []
+    asks = tmp_path / "asks.so"
     build = ("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(asks))
     subprocess.run(build, input=ASKS, text=True, check=True)
     env = os.environ | {"LD_PRELOAD": str(asks), "PART": str(tmp_path / "part")}
     env |= {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "ASKED": str(tmp_path / "asked")}
 
     def start(trap: str, *options: str) -> subprocess.Popen[str]:
-        command = [COMPONENT, *options, "bash", "-c", f"trap '{trap}' USR1 TERM; {RUNS}"]
+        command = [str(COMPONENT), *options, "bash", "-c", f"trap '{trap}' USR1 TERM; {RUNS}"]
         started.append(
             subprocess.Popen(
                 command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -122,6 +123,6 @@ def test_a_signal_to_it_ends_both(starts: Started, part: Callable[[int], None]) 
     ],
 )
 def test_outside_a_job_it_is_the_command(command: tuple[str, ...], status: int) -> None:
-    done = subprocess.run([COMPONENT, *command], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(COMPONENT), *command], capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert bool(done.stderr) == (status in (2, 126, 127))
