@@ -78,7 +78,7 @@ class Optimiser:
     """Of one chain on one device. components: their process numbers, in their order. division: what
     they have now. why: a phrase for people. trials: of the last search. normal: the throughput
     since then; 0: not known yet. throughput: of the last window; None: none has ended. ended: when
-    the last search did (ns); pause: until the next one, at least."""
+    the last search did (ns); pause: until the next one, at least; rests: the least pause."""
 
     components: tuple[int, ...]
     division: Division = ()
@@ -91,6 +91,7 @@ class Optimiser:
     recent: list[float] = field(default_factory=list)
     pause: int = 0
     ended: int = 0
+    rests: int = 0
     search: Search | None = None
 
     def __post_init__(self) -> None:
@@ -124,6 +125,10 @@ class Optimiser:
         else:
             self._watch(now, throughput)
         return self.division
+
+    def hold(self, now: int) -> None:
+        """A component is being started again: what there is meanwhile does not count."""
+        self.window.begin(now + round(SETTLES_S * S))
 
     def _wait(self, now: int, throughput: float) -> None:
         """The chain may run steadily."""
@@ -168,7 +173,8 @@ class Optimiser:
 
     def _keep(self, now: int, found: Found) -> None:
         in_vain = self.found is not None and self.found.division == found.division
-        self.pause = min(max(PAUSE_NS, 2 * self.pause), LONGEST_NS) if in_vain else 0
+        pause = min(max(PAUSE_NS, 2 * self.pause), LONGEST_NS) if in_vain else 0
+        self.pause = max(pause, self.rests)
         self.search, self.found, self.normal, self.ended = None, found, 0.0, now
         self.recent.clear()
         self.why = PLAIN if found.division == plain(len(self.components)) else KEEPS

@@ -9,16 +9,15 @@ MPS their parts of the multiprocessors, else time slices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from _gpulease import lib
 
-from leased.chains.optimiser import Optimiser, Window
-from leased.chains.shares import Part, Shares
-from leased.chains.shares import parts as parts_of
+from leased.chains.optimiser import LONGEST_NS, Optimiser, Window
+from leased.chains.shares import Shares
 from leased.config.options import MPS, NONE
 from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.chain_parts import RESTARTS_MOST, ChainParts, works
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
@@ -27,57 +26,34 @@ SEVERAL_GPUS = "the GPU is not divided, since a job of it has several"
 HAS_SHARE = "the GPU is not divided, since a share or a class says how one of its jobs runs"
 FIXED_PART = (
     "the GPU is not divided, since a process of it keeps the part of the multiprocessors with "
-    "which it began (Chain.part() of gpu_lease changes it)"
+    "which it began (Chain.part() of gpu_lease and gpu-lease-component change it)"
+)
+LATE = "the GPU is not divided, since a component that is to be started again has not come back"
+TIRED = (
+    f"the GPU is not divided, since a component was started again {RESTARTS_MOST} times within an "
+    "hour"
 )
 NOT_CONTROLLED = "the GPU is not divided, since the time slices of one of its jobs cannot be set"
 
 
-@dataclass
-class ChainParts:
-    """One of the ways of leased/chains/shares.py: the parts of a GPU's multiprocessors that
-    components of a chain use under MPS, where they change them by contexts that they have made
-    (gpu_lease.chain)."""
-
-    registry: Registry
-
-    def said(self, tenant: Tenant, client: Client) -> None:
-        """A process says that it changes its part. A daemon before this one may have told it."""
-        if client.part is None:
-            self._tell(tenant, client, Part())
-
-    def apply(self, uuid: str, division: Mapping[int, int]) -> None:
-        """Keep the processes of a chain to a division."""
-        parts = parts_of(division)
-        for tenant in self.registry.sharing(uuid):
-            for client in list(tenant.clients):
-                part = parts.get(client.pid, Part())
-                if client.part is not None and client.part != part:
-                    self._tell(tenant, client, part)
-
-    @staticmethod
-    def _tell(tenant: Tenant, client: Client, part: Part) -> None:
-        client.part = part
-        uuid = tenant.gang[0]  # under MPS a process has one
-        client.send(daemon_messages.run(uuid, lib.GL_RUN_PART, part.percent, part.begins))
-
-
 @dataclass(frozen=True)
 class Component:
-    """A process of a chain, and its job."""
+    """A process of a chain, and its job. client: who changes its part. workers: those that submit
+    work, the first one first: the same process, or those that it starts; none while it starts them
+    again."""
 
     tenant: Tenant
     client: Client
-
-    @property
-    def works(self) -> bool:
-        """Whether it is known to have submitted work."""
-        return self.client.calls is not None and self.client.calls[0] > 0
+    workers: tuple[Client, ...]
 
     @property
     def place(self) -> tuple[int, int, int]:
         """In the order of the chain."""
-        process = self.client.process
-        return self.tenant.job_id, process.start if process else 0, self.client.pid
+        return _place(self.tenant, self.client)
+
+
+def _place(tenant: Tenant, client: Client) -> tuple[int, int, int]:
+    return tenant.job_id, client.process.start if client.process else 0, client.pid
 
 
 @dataclass
@@ -107,7 +83,7 @@ class ChainDivisions:
     of: dict[str, Division] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.parts = ChainParts(self.registry)
+        self.parts = ChainParts(self.loop, self.registry)
 
     def look(self, uuid: str) -> None:
         """Call it twice a second for each device that jobs share."""
@@ -118,33 +94,62 @@ class ChainDivisions:
                 self.parts.apply(uuid, {})
             return
         by_parts = there[0].given.space == MPS
-        refusal = _refusal(there)
-        components = [] if refusal else self._components(there, by_parts)
-        if any(one.client.part is None for one in components if by_parts):
-            refusal, components = FIXED_PART, []
+        refusal, known = _refusal(there), self.of.get(uuid)
+        components = [] if refusal else self._components(there, by_parts, known)
+        waiting = [one for one in components if self.parts.waits(one.client, one.workers)]
+        refusal = refusal or self._parts_refusal(components if by_parts else [], waiting)
+        components = [] if refusal else components
         processes = tuple(one.client.pid for one in components)
-        known = self.of.get(uuid)
         same = known is not None and known.optimiser.components == processes
-        begins = Window(began=self.loop.clock())
-        optimiser = known.optimiser if known and same else Optimiser(processes, window=begins)
+        optimiser = known.optimiser if known and same else self._begin(components)
         self.of[uuid] = Division(there[0].chain, by_parts, components, optimiser, refusal)
-        if components:
-            self._ask(components[-1].client, optimiser)
+        if components and waiting:
+            optimiser.hold(self.loop.clock())
+        elif components:
+            self._ask(components[-1].workers[0], optimiser)
         shares: Shares = self.parts if by_parts else self.slices
         shares.apply(uuid, dict(zip(processes, optimiser.division)))
 
-    def _components(self, tenants: list[Tenant], by_parts: bool) -> list[Component]:
+    def _begin(self, components: list[Component]) -> Optimiser:
+        again = any(one.client not in one.workers for one in components)
+        return Optimiser(
+            tuple(one.client.pid for one in components),
+            window=Window(began=self.loop.clock()),
+            rests=LONGEST_NS if again else 0,
+        )
+
+    def _components(
+        self, tenants: list[Tenant], by_parts: bool, known: Division | None
+    ) -> list[Component]:
         """In their order. Of whom it is not known whether it is one, it is asked."""
-        there = [
-            Component(tenant, client)
-            for tenant in tenants
-            for client in tenant.clients
-            if client.held and (by_parts or _is_controlled(client))
-        ]
-        for one in there:
-            if not one.works:
-                one.client.send(daemon_messages.MEASURE)
-        return sorted((one for one in there if one.works), key=lambda one: one.place)
+        found: dict[int, Component] = {}
+        for tenant in tenants:
+            for client in sorted(tenant.clients, key=lambda one: _place(tenant, one)):
+                if not client.held or not (by_parts or _is_controlled(client)):
+                    continue
+                if not works(client):
+                    client.send(daemon_messages.MEASURE)
+                    continue
+                by = self.parts.by(tenant, client) if by_parts else client
+                before = found.get(by.pid, Component(tenant, by, ()))
+                found[by.pid] = replace(before, workers=(*before.workers, client))
+        for one in known.components if known else []:
+            if one.client.pid not in found and self._comes_back(one):
+                found[one.client.pid] = replace(one, workers=())
+        return sorted(found.values(), key=lambda one: one.place)
+
+    def _comes_back(self, one: Component) -> bool:
+        """Whether a component is being started again."""
+        return one.client in one.tenant.clients and self.parts.waits(one.client, ())
+
+    def _parts_refusal(self, components: list[Component], waiting: list[Component]) -> str | None:
+        """Why the multiprocessors are not divided among these."""
+        if any(one.client.part is None for one in components):
+            return FIXED_PART
+        if any(self.parts.is_late(one.client) for one in waiting):
+            return LATE
+        tired = any(self.parts.is_tired(one.client) for one in components)
+        return TIRED if tired else None
 
     def _ask(self, last: Client, optimiser: Optimiser) -> None:
         """What the last component has said goes in, and it is asked again."""
@@ -157,7 +162,9 @@ class ChainDivisions:
         there = self.registry.sharing(uuid)
         if not any(tenant.chain for tenant in there):
             return []
-        holders = [tenant for tenant in there if self._holds(tenant)]
+        known = self.of.get(uuid)
+        away = [one.tenant for one in known.components if self._comes_back(one)] if known else []
+        holders = [tenant for tenant in there if self._holds(tenant) or tenant in away]
         chains = {(t.uid, t.chain) for t in holders}
         return holders if len(chains) == 1 and holders[0].chain else []
 

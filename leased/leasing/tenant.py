@@ -30,6 +30,18 @@ class Busy(NamedTuple):
     at: int
 
 
+@dataclass
+class Restart:
+    """Of what a process starts again so that it has another part of the multiprocessors. before:
+    its processes that began with the part before. since: when it was told to start it again; None:
+    it has done so. times: how often it was told since `counted`. since, counted: ns."""
+
+    counted: int
+    before: tuple[Client, ...] = ()
+    since: int | None = None
+    times: int = 0
+
+
 class Client(Protocol):
     """One process of a tenant, as its connection shows it."""
 
@@ -49,7 +61,8 @@ class Client(Protocol):
     details: dict[str, client_messages.Details]  # by UUID, for people
     channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
     runs: dict[str, Runs]  # by UUID, Choice.runs as it was told
-    part: Part | None  # of the multiprocessors, as it was told; None: it does not change its part
+    part: Part | None  # of the multiprocessors, as it was told; None: it changes none
+    restart: Restart | None  # of one that it starts again; None: it has never been told to
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
     progress: client_messages.Progress  # what it last answered to MEASURE
     progress_at: int | None  # when it said so; None: it has not

@@ -19,7 +19,7 @@ from leased.connections import limits
 from leased.connections.connection import Connection
 from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
-from leased.leasing.tenant import Busy, Tenant
+from leased.leasing.tenant import Busy, Restart, Tenant
 from leased.node import message_handlers
 from leased.node.admin_connection import Handler
 from leased.processes import procfs
@@ -92,6 +92,7 @@ class ClientConnection(Connection):
         self.channels: client_messages.Channels | None = None
         self.runs: dict[str, Runs] = {}
         self.part: Part | None = None
+        self.restart: Restart | None = None
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
         self.keeper = self.moves = self.saves = self.stopped = self.ready = False

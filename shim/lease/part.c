@@ -3,8 +3,8 @@
 
 #include "base/fork.h"
 #include "base/wire.h"
+#include "gate/waiting.h"
 #include "lease/link.h"
-#include "lease/wake.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,8 +19,8 @@ struct part part_ask(void)
 {
 	uint32_t now = atomic_load(&said);
 
-	if (!atomic_exchange(&heeds, true))
-		wake();
+	if (!atomic_exchange(&heeds, true) && !client_start())
+		client_wake();
 	return (struct part){(uint16_t)now, (uint16_t)(now >> 16)};
 }
 

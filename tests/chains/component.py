@@ -62,6 +62,15 @@ def drop(chain: Chain, number: str) -> str:
     return "dropped"
 
 
+def drop_twice(chain: Chain, number: str) -> str:
+    """As a program in C may, which has no object that knows it."""
+    buffer = buffers[int(number)]
+    copy = Buffer(chain, type(buffer.held()).from_buffer_copy(buffer.held()))
+    chain.drop(buffer)
+    chain.drop(copy)
+    return "dropped"
+
+
 def used(chain: Chain) -> str:
     found = chain.used()
     return " ".join(f"{name}={found[name]}" for name in ("bytes", "active", "inactive", "members"))
@@ -112,8 +121,8 @@ def part(chain: Chain, how: str) -> str:
 
 COMMANDS: dict[str, Callable[..., str]] = {
     "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
-    "drop": drop, "used": used, "fork": after_fork, "array": array, "churn": churn,
-    "part": part,
+    "drop": drop, "drop_twice": drop_twice, "used": used, "fork": after_fork, "array": array,
+    "churn": churn, "part": part,
 }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Comp
     assert two("wrong", 0, 5) == "0"
     assert two("fill", 0, 9) == "filled"
     back = two("put", 0)
+    assert two("get", handle).startswith("StaleError"), "it has been put again"
     assert one("get", back) == at, "it is the same memory"
     assert one("wrong", 1, 9) == "0"
     assert "active=1 inactive=0 members=2" in one("used")
@@ -57,7 +58,7 @@ def test_each_taker_gets_it_once(component: Components) -> None:
 
 
 def test_bad_handles_are_told_apart(component: Components) -> None:
-    one, stranger = component(), component(job=2)
+    one, two, stranger = component(), component(), component(job=2)
     one("alloc", 4096)
     handle = one("put", 0)
     assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
@@ -71,6 +72,35 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     assert one("drop", 1) == "dropped"
     assert one("drop", 1).startswith("DroppedError")
     assert one("get", handle).startswith("StaleError")
+    one("alloc", 4096)
+    handle = one("put", 2, 2)
+    assert two("get", handle).isdigit()
+    assert one("get", handle).isdigit()
+    assert one("drop_twice", 3).startswith("DroppedError: this component does not hold the buffer")
+
+
+def test_a_chain_of_that_name_of_another_user_is_another_one(component: Components) -> None:
+    """On the same GPU, and while its own user's jobs get the buffer."""
+    options = f"{SWAP},chain:c"
+    one, friend = component(options=options), component(job=2, options=options)
+    component.leased.env["JOB_UID"] = "12345"
+    stranger = component(job=3, options=options)
+    one("alloc", 4096)
+    handle = one("put", 0, 2)
+    assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
+    assert friend("get", handle).isdigit()
+
+
+def test_when_the_gpu_is_lost_each_component_is_told(
+    component: Components, emulated_gpu: EmulatedGpu
+) -> None:
+    """And lives on, though its buffers are gone."""
+    one, two = component(), component()
+    one("alloc", 4096)
+    emulated_gpu.fail(0, "lost")
+    for each in (one, two):
+        assert each("alloc", 8 * MIB).startswith("CudaError: allocating memory of the pool")
+        assert "active=1 inactive=0 members=2" in each("used")
 
 
 def test_a_full_pool_refuses_or_waits(component: Components) -> None:
@@ -79,6 +109,8 @@ def test_a_full_pool_refuses_or_waits(component: Components) -> None:
     assert one("alloc", 10 * MIB).isdigit()
     assert two("alloc", 10 * MIB).startswith("FullError: the chain's pool is full")
     two.tell("alloc", 10 * MIB, "-")
+    for _ in range(300):  # meanwhile it asks
+        assert "active=1 inactive=0" in one("used")
     assert one("drop", 0) == "dropped"
     assert line(two.process).isdigit()
     assert two("drop", 0) == "dropped"
@@ -96,7 +128,7 @@ def test_a_handle_that_nobody_takes_is_stale_in_the_end(component: Components) -
 
 
 def test_work_that_is_put_is_waited_for(component: Components) -> None:
-    one, two = component(), component()
+    one, two = component(0, 3600), component()
     one("alloc", 4096)
     handle = one("spin_put", 0, 300)
     assert two("get", handle).startswith("LateError: the work on the buffer has not ended")

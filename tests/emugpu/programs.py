@@ -53,9 +53,9 @@ def program(gpu: EmulatedGpu, code: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = TIMEOUT_S) -> str:
     """Wait for its end; what it still printed. A failure shows its errors."""
-    out, err = process.communicate(timeout=TIMEOUT_S)
+    out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
 

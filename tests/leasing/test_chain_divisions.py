@@ -12,7 +12,7 @@ from _gpulease import lib
 from leased.admin import chain_details
 from leased.chains import optimiser
 from leased.config.options import MPS
-from leased.leasing import chain_divisions
+from leased.leasing import chain_divisions, chain_parts
 from leased.leasing.tenant import Tenant
 from leased.leasing.time_slices import IN_CHAIN
 from leased.processes.identity import ProcessId
@@ -80,12 +80,15 @@ class Chained(Node):
 
     def runs(self, seconds: float) -> optimiser.Optimiser:
         for _ in range(round(seconds * S / LOOK_NS)):
-            self.now += LOOK_NS
-            self.done += self.chain.throughput(self.division) * LOOK_NS / S
-            self.says(self.two, self.last, int(self.done))
-            self.slices.measured(UUIDS[0], 100, {})
-            self.leases.chains.look(UUIDS[0])
+            self.step()
         return self.leases.chains.of[UUIDS[0]].optimiser
+
+    def step(self) -> None:
+        self.now += LOOK_NS
+        self.done += self.chain.throughput(self.division) * LOOK_NS / S
+        self.says(self.two, self.last, int(self.done))
+        self.slices.measured(UUIDS[0], 100, {})
+        self.leases.chains.look(UUIDS[0])
 
 
 def test_processes_of_a_chain_have_slices_by_the_division_that_was_found() -> None:
@@ -267,3 +270,135 @@ def test_under_mps_a_chain_is_not_divided(says: int, options: dict[str, Any], wh
     node.runs(60)
     assert node.why == why
     assert node.division == (100, 100, 100)
+
+
+class Again(Chained):
+    """Under MPS; of each component another process starts it, and starts it again after so many
+    looks, or `ends` or `comes` not at all. began: the part with which it began."""
+
+    LOOKS = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_mps()
+        self.ends = self.comes = True
+        self.told: set[int] = set()
+        self.fresh: dict[int, int] = {}  # by place, looks for which one is slow that has come back
+        self.away: dict[int, int] = {}  # by place, looks until it comes back
+        self.starters = [self.starter(tenant) for tenant in (self.one, self.two, self.two)]
+        self.below = {c.pid: s.pid for c, s in zip(self.components, self.starters)}
+        self.began = {process.pid: 100 for process in self.components}
+        self.leases.chains.parts.nearest = lambda pid, _: self.below[pid]
+        self.restarts = 0
+
+    def starter(self, tenant: Tenant) -> Process:
+        process = Process(100 * tenant.job_id + len(tenant.clients))
+        self.leases.clients.attach(tenant, process, client_messages.Hello(0, False, {}))
+        self.leases.chains.parts.said(tenant, process)
+        return process
+
+    @property
+    def division(self) -> tuple[int, ...]:
+        slow = dict.fromkeys(self.away, 0) | dict.fromkeys(self.fresh, 1)
+        return tuple(slow.get(place, self.began[c.pid]) for place, c in self.all())
+
+    def all(self) -> list[tuple[int, Process]]:
+        return list(enumerate(self.components))
+
+    def job_of(self, place: int) -> Tenant:
+        return self.two if place else self.one
+
+    def step(self) -> None:
+        self.fresh = {place: looks - 1 for place, looks in self.fresh.items() if looks > 1}
+        for place, process in self.all():
+            wanted = self.starters[place].part
+            assert wanted is not None
+            if place not in self.away and wanted.percent != self.began[process.pid]:
+                self.told.add(place)
+            if place in self.told and self.ends:
+                self.end(place)
+            elif place in self.away:
+                self.come(place, wanted.percent)
+        super().step()
+
+    def end(self, place: int) -> None:
+        self.told.remove(place)
+        self.leases.clients.detach(self.job_of(place), self.components[place])
+        self.away[place] = self.LOOKS
+        self.restarts += 1
+
+    def come(self, place: int, part: int) -> None:
+        self.away[place] -= self.comes
+        if self.away[place]:
+            return
+        del self.away[place]
+        self.fresh[place] = 3
+        process = Process(1000 + self.restarts * 10 + place)
+        self.below[process.pid], self.began[process.pid] = self.starters[place].pid, part
+        self.leases.clients.attach(self.job_of(place), process, client_messages.Hello(0, True, {}))
+        self.components[place] = process
+        self.says(self.job_of(place), process, 1)
+        self.done = self.done if process is not self.last else 1.0
+
+    def says(self, tenant: Tenant, process: Process, calls: int) -> None:
+        if process in tenant.clients:
+            super().says(tenant, process, calls)
+
+
+def test_what_happens_while_components_are_started_again_counts_for_no_trial() -> None:
+    """Each takes several seconds, and all of a chain may be away at once."""
+    node = Again()
+    first = node.runs(10)
+    found = node.runs(400)
+    assert found is first
+    assert (found.why, found.components) == (optimiser.KEEPS, tuple(s.pid for s in node.starters))
+    assert node.division == found.division
+    for trial in found.trials:
+        assert trial.throughput == pytest.approx(SLOW_FIRST.throughput(trial.division), rel=0.02)
+    assert node.restarts <= len(node.components) * len(found.trials)
+
+
+def test_the_next_search_of_components_that_are_started_again_comes_after_an_hour() -> None:
+    node = Again()
+    node.runs(400)
+    before = node.restarts
+    node.chain = Chain((1000.0,) * 3, (10, 10, 80), crowd=0.1)
+    node.runs(2700)
+    assert node.restarts == before
+    assert node.runs(1800).found.bottleneck == 2  # type: ignore[union-attr]
+
+
+def test_one_that_does_not_end_is_waited_for_in_bounds() -> None:
+    node = Again()
+    node.ends = False
+    node.runs(400)
+    assert node.why == chain_divisions.LATE
+    assert [s.part.percent for s in node.starters if s.part] == [100, 100, 100]
+    node.ends = True
+    assert node.runs(800).why == optimiser.KEEPS
+
+
+def test_the_others_go_on_without_one_that_does_not_come_back() -> None:
+    node = Again()
+    node.comes = False
+    node.runs(12)
+    assert node.away
+    away, node.comes = dict(node.away), True
+    node.away = {place: 10_000 for place in away if not place}
+    node.runs(600)
+    assert node.leases.chains.of[UUIDS[0]].optimiser.components == (
+        *(starter.pid for starter in node.starters[1:]),
+    )
+
+
+def test_how_often_one_is_started_again_within_an_hour_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain_parts, "RESTARTS_MOST", 2)
+    node = Again()
+    node.runs(400)
+    assert node.why == chain_divisions.TIRED
+    assert node.division == (100, 100, 100)
+    assert max(s.restart.times for s in node.starters if s.restart) <= 3
+    monkeypatch.undo()
+    assert node.runs(400).why == optimiser.KEEPS

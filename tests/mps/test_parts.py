@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from gpu_lease.chain import AFFINITY, GREEN
 from tests.conftest import Start
 from tests.emugpu.programs import IMPORTS, line
-from tests.support.chain import LIBRARY
+from tests.support.chain import COMPONENT, LIBRARY
 
 # What the daemon tries, it tries soon.
 HURRIED = tuple(
@@ -50,6 +53,33 @@ def test_components_change_their_parts_while_they_run(tenant: Start, how: int, h
     for one in [tenant(job, "chain:c", "-c", WORKS, str(how), env=env) for job in (1, 2)]:
         assert [line(one) for _ in range(2)] == ["100 132", f"50 {half}"]
         assert 5 <= int(line(one).split()[0]) <= 100
+
+
+# It says the part with which it began, and does not know that the daemon changes that.
+FIXED = (
+    IMPORTS
+    + """
+setup()
+say(os.getppid(), os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
+while True:
+    ok(launch("spin", 5_000_000)); ok(d.cuCtxSynchronize())
+"""
+)
+EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.daemon(hurried=HURRIED)
+def test_a_component_is_started_again_with_another_part(tenant: Start) -> None:
+    """The same process starts it, so the chain's components stay the same."""
+    fixed = (str(COMPONENT), sys.executable, "-c", FIXED)
+    both = [tenant(job, "chain:c", "-c", EXEC, *fixed) for job in (1, 2)]
+    said = [[line(one).split() for _ in range(3)] for one in both]
+    for ((by, first), (again, second), (third, later)), one in zip(said, both):
+        assert by == again == third
+        assert (first, second) == ("100", "50")
+        assert 5 <= int(later) <= 100
+        os.kill(int(by), signal.SIGTERM)
+        assert one.wait() == -signal.SIGTERM % 256, "as the component does"
 
 
 # Another library of this name is found before the interposer's.

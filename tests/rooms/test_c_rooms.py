@@ -14,13 +14,18 @@ BUILT = ROOT / "build" / "meson"
 SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", "lease", "hooks"]
 
 
-CHAIN_ROOMS = ["gpu_lease_chain", "driver", "message", "parts", "table", "chain", "keeper"]
+CHAIN_ROOMS = [
+    *("gpu_lease_chain", "driver", "message", "parts", "table", "chain", "keeper", "component")
+]
 SHIM = ROOT / "shim", [BUILT / "shim" / "libgpulease.so.p"]
 CHAIN = (
     ROOT / "chain",
     [
         BUILT / "chain" / name
-        for name in ("libchain_shared.a.p", "libgpulease-chain.so.p", "gpu-lease-chain.p")
+        for name in (
+            *("libchain_shared.a.p", "libgpulease-chain.so.p"),
+            *("gpu-lease-chain.p", "gpu-lease-component.p"),
+        )
     ],
 )
 

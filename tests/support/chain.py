@@ -16,7 +16,8 @@ from tests.slurm.leased import Leased
 from tests.support import programs, tenant
 
 SWAP = "tq:1,lock:on,memory:swap"
-LIBRARY = ROOT / "build" / "meson" / "chain" / "libgpulease-chain.so"
+BUILT = ROOT / "build" / "meson" / "chain"
+LIBRARY, COMPONENT = BUILT / "libgpulease-chain.so", BUILT / "gpu-lease-component"
 
 
 def end_process(pid: int) -> None:

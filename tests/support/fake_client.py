@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leased.chains.shares import Part
 from leased.classes.pulse import Work
-from leased.leasing.tenant import Busy
+from leased.leasing.tenant import Busy, Restart
 from leased.processes.identity import ProcessId
 from leased.slices.job import Runs
 from leased.wire import client_messages, header
@@ -28,6 +28,7 @@ class FakeClient:
         self.details: dict[str, client_messages.Details] = {}
         self.runs: dict[str, Runs] = {}
         self.part: Part | None = None
+        self.restart: Restart | None = None
         self.channels: client_messages.Channels | None = None
         self.calls: tuple[int, int] | None = None
         self.progress = client_messages.Progress(0)

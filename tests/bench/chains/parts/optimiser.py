@@ -7,6 +7,8 @@ divides the multiprocessors among components, and on one that is not, where it d
 `gain_over_plain`: of the throughput of the last component, as the emulated GPU counts its kernels,
 with what the daemon has kept under MPS, over plain MPS before anything was tried; `slices_gain`:
 the same of what it has kept by time slices. `gain`: as the daemon has compared, by turns.
+`again`: what the daemon has found for the chain of two where components are started again with each
+other part (gpu-lease-component), and how often one was started at most.
 `trials`: how many there were, and `bound`: how many there may be. `division`: what is kept, per
 cent.
 
@@ -22,6 +24,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +35,7 @@ from leased.chains.optimiser import KEEPS, PLAIN
 from tests.bench.slices import Job, Site, end, shared
 from tests.emugpu.mps_control import install
 from tests.emugpu.programs import go_on
-from tests.support.chain import LIBRARY
+from tests.support.chain import COMPONENT, LIBRARY
 
 MODEL = "emu-h200-mps"
 MIB, ROUNDS = 1, 16  # 3.9 ms on the model, 1 ms on a card
@@ -41,8 +44,12 @@ CHAINS = {2: (3, 8), 4: (3, 8, 5, 3), 8: (3, 8, 5, 3, 2, 4, 1, 3)}
 BEFORE_S, AFTER_S, MOST_S = 8.0, 16.0, 1300.0  # where the machine is so busy that trials are long
 
 
-def measure(work: Path) -> list[dict[str, Any]]:
-    return [compared(work / str(n), kernels) for n, kernels in CHAINS.items()]
+def measure(work: Path) -> Iterator[dict[str, Any]]:
+    for n, kernels in CHAINS.items():
+        found = compared(work / str(n), kernels)
+        if n == 2:
+            found["again"] = started_again(work / "again", kernels)
+        yield found
 
 
 def compared(work: Path, kernels: tuple[int, ...]) -> dict[str, Any]:
@@ -57,6 +64,17 @@ def compared(work: Path, kernels: tuple[int, ...]) -> dict[str, Any]:
         **found,
         "slices": slices,
     }
+
+
+def started_again(work: Path, kernels: tuple[int, ...]) -> dict[str, Any]:
+    """A chain whose components keep the part with which they begin."""
+    with by_mps(work) as site:
+        assert site.leased is not None
+        starts = work / "starts"
+        site.leased.env |= {"PARTS": "none", "STARTED_BY": str(COMPONENT), "STARTS": str(starts)}
+        _, _, found = searches(site, kernels)
+        most = max(Counter(starts.read_text().split()).values())
+    return found | {"starts_most": most}
 
 
 @contextmanager
