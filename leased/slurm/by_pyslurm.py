@@ -26,7 +26,7 @@ NAME = "pyslurm"
 RELEASES = ((22, 5),)
 
 
-def why_not(slurm: tuple[int, int, int] | None) -> str:
+def why_not(slurm: tuple[int, ...] | None) -> str:
     """Why pyslurm is not asked, where this release of Slurm is installed; "": it is. It is not
     loaded."""
     try:
