@@ -26,7 +26,7 @@ NAME = "pyslurm"
 RELEASES = ((22, 5),)
 
 
-def why_not(slurm: tuple[int, int] | None) -> str:
+def why_not(slurm: tuple[int, ...] | None) -> str:
     """Why pyslurm is not asked, where this release of Slurm is installed; "": it is. It is not
     loaded."""
     try:
@@ -36,14 +36,14 @@ def why_not(slurm: tuple[int, int] | None) -> str:
         return "pyslurm is not installed"
     except ValueError:
         return "pyslurm does not say its release"
-    if found != slurm:
+    if slurm is None or found != slurm[:2]:
         return f"pyslurm is for Slurm {_text_of(found)}, and here is {_text_of(slurm)}"
     if found not in RELEASES:
         return f"pyslurm for Slurm {_text_of(found)} does not say which GPU's shards a job has"
     return ""
 
 
-def _text_of(release: tuple[int, int] | None) -> str:
+def _text_of(release: tuple[int, ...] | None) -> str:
     return f"{release[0]}.{release[1]:02d}" if release else "an unknown one"
 
 

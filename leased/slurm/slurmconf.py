@@ -210,13 +210,13 @@ def ask_nodes(env: Mapping[str, str], name: str = "") -> dict[str, Fields]:
     return found
 
 
-def version(env: Mapping[str, str]) -> tuple[int, int] | None:
-    """(major, minor) of the Slurm that is installed here."""
+def version(env: Mapping[str, str]) -> tuple[int, int, int] | None:
+    """(major, minor, micro) of the Slurm that is installed here."""
     # slurmd first: it needs no configuration to say it.
     for command in ("/usr/sbin/slurmd", "slurmd", "scontrol"):
-        found = re.search(r"(\d+)\.(\d+)", ask(command, "-V", env=env))
+        found = re.search(r"(\d+)\.(\d+)\.(\d+)", ask(command, "-V", env=env))
         if found:
-            return int(found[1]), int(found[2])
+            return int(found[1]), int(found[2]), int(found[3])
     return None
 
 

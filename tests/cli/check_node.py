@@ -26,7 +26,7 @@ from leased.slurm.node_gres import NodeGres
 from tests.slurm.leased import PRELOAD
 
 HOST = socket.gethostname().partition(".")[0]
-VERSION = (22, 5)
+VERSION = (22, 5, 8)
 
 
 def status() -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Node:
     asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
     asked_nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     slurmd: NodeGres | None = None  # what it makes of its files; None: it is not there yet
-    version: tuple[int, int] | None = VERSION
+    version: tuple[int, int, int] | None = VERSION
     found: dict[str, Finding] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -136,8 +136,8 @@ def compiled(text: str, arguments: tuple[str, ...]) -> bytes:
         return Path(out.name).read_bytes()
 
 
-def plugin(version: tuple[int, int]) -> str:
-    return f"const unsigned plugin_version = {version[0] << 16 | version[1] << 8 | 8};"
+def plugin(version: tuple[int, int, int]) -> str:
+    return f"const unsigned plugin_version = {version[0] << 16 | version[1] << 8 | version[2]};"
 
 
 @pytest.fixture

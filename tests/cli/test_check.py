@@ -256,7 +256,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "jobs share without a lease"),
     "plugin of another Slurm": (
-        lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
+        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}"),
         *("plugin-version", "is built for Slurm 24.11; installed here is 22.05"),
     ),
     "plugin of another release": (

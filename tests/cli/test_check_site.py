@@ -23,7 +23,7 @@ def set_memory_limit(made: Node) -> None:
     made.edit("slurm.conf", "CPUs=4", "CPUs=4 RealMemory=4000 MemSpecLimit=1000")
 
 
-def put_plugins_of_slurm(made: Node, version: tuple[int, int]) -> None:
+def put_plugins_of_slurm(made: Node, version: tuple[int, int, int]) -> None:
     make_library(made.root / "lib" / "select_cons_tres.so", plugin(version))
     made.edit("slurm.conf", "GresTypes", f"PluginDir={made.root}/lib\nGresTypes")
 
@@ -66,7 +66,7 @@ MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
         *("cgroup-memory", "warning", "jobs may use the memory that MemSpecLimit=1000 keeps free"),
     ),
     "PluginDir of another Slurm": (
-        lambda n: put_plugins_of_slurm(n, (24, 11)),
+        lambda n: put_plugins_of_slurm(n, (24, 11, 0)),
         *("plugin-dir", "fault", "a PluginDir, are of Slurm 24.11; installed here is 22.05"),
     ),
     "PluginDir that is gone": (
@@ -90,11 +90,19 @@ def test_a_mistake_is_found_in_both_places(node: Node, case: str, place: str) ->
     assert finding.remedy
 
 
+@pytest.mark.parametrize(("micro", "level"), [(4, "fault"), (5, "ok")])
+def test_gpus_need_no_description_from_23_11_5_on(node: Node, micro: int, level: str) -> None:
+    node.version = (23, 11, micro)
+    node.edit("gres.conf", "Cores=0-3 ", "")
+    node.look()
+    assert node.found["gres-whole"].level == level
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda n: n.edit("slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"),
-        lambda n: put_plugins_of_slurm(n, (22, 5)),
+        lambda n: put_plugins_of_slurm(n, (22, 5, 8)),
         several(
             lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
             lambda n: n.edit("slurm.conf", "gpu:2", "gpu:h200:2"),
@@ -224,7 +232,7 @@ CONTROLLERS: dict[str, tuple[Spoil, str, str, str]] = {
         *("plugstack", "fault", "has no line for gpu_share.so"),
     ),
     "a plugin of another Slurm": (
-        lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
+        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}"),
         *("plugin-version", "fault", "is built for Slurm 24.11; installed here is 22.05"),
     ),
 }

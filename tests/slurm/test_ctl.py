@@ -35,7 +35,7 @@ def gpu_leasectl(site: Site, *words: str) -> tuple[int, Any]:
 
 
 def faults_of(findings: list[dict[str, Any]]) -> set[str]:
-    """The checks that found a fault, but for one that this site has with Slurm before 23.11: its
+    """The checks that found a fault, but for one that this site has with Slurm before 23.11.5: its
     gres.conf has neither Type= nor Cores=."""
     return {f["id"] for f in findings if f["level"] == "fault"} - {"gres-whole"}
 

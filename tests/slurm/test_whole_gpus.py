@@ -1,7 +1,7 @@
 """GPUs that jobs have whole, and shards, on one node: what a job has whole is never leased.
 
-With Cores= in gres.conf, as the shipped one has Type=: Slurm 22.05 gives out GPUs without a
-description whole while shards of them are in use, which `gpu-leasectl check` finds (gres-whole).
+With Cores= in gres.conf, or a type as the shipped one has: before 23.11.5 Slurm gives out GPUs
+without either whole while shards of them are in use, which `gpu-leasectl check` finds (gres-whole).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from tests.slurm.site import Site, sharing_site
 GPUS, SHARDS_PER_GPU = 2, 4
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with sharing_site(gpus=GPUS, gpu_fields="Cores=0-63") as made:
+@pytest.fixture(scope="module", params=["cores", "type"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    cores, kind = ("Cores=0-63", "") if request.param == "cores" else ("", "h200")
+    with sharing_site(gpus=GPUS, gpu_fields=cores, gpu_type=kind) as made:
         yield made
 
 
@@ -59,7 +60,7 @@ def leased(site: Site) -> dict[int, set[str]]:
 def index_of(site: Site, job: int) -> int:
     """The GPU of a job, as Slurm says it."""
     shown = site.slurm.run("scontrol", "show", "job", "-d", str(job)).stdout
-    (said,) = re.findall(r"GRES=\w+:\d+\(([^)]+)\)", shown)
+    (said,) = re.findall(r"GRES=[\w:]+:\d+\(([^)]+)\)", shown)
     return int(gpu_number(said))
 
 

@@ -40,7 +40,7 @@ class Site:
     admin_socket: Path
     slurm: SlurmConf
     env: Mapping[str, str]
-    version: tuple[int, int] | None = None
+    version: tuple[int, int, int] | None = None
     node: str | None = None
     status: Status | None = None
     gpus: list[Described] = field(default_factory=list)  # that NVML shows; [] unknown

@@ -12,7 +12,7 @@ from leased.slurm import gres_conf, gres_text, node_gres, slurm_gpus, slurmconf
 from leased.slurm.gres_conf import GresConf
 from leased.slurm.node_gres import NodeGres
 
-WHOLE_FROM = (23, 11)  # early releases of 23.11 do as those before
+WHOLE_FROM = (23, 11, 5)
 MOST_NODES = 64  # that are compared with gres.conf, which is read for each
 NO_SHARDS = "write for example Gres=gpu:4,shard:32"
 AGREE = "make slurm.conf, gres.conf and the GPUs agree"
@@ -147,7 +147,7 @@ def _counts(site: Site, found: NodeGres, gres: str) -> Finding:
 
 
 def _whole(site: Site, where: str) -> Finding:
-    """Before 23.11 slurmctld knows which GPUs are in use only if they have a type or cores.
+    """Before 23.11.5 slurmctld knows which GPUs are in use only if they have a type or cores.
     where: a node on which they have neither; "": there is none."""
     if site.version is None or site.version >= WHOLE_FROM or not where:
         words = "no job is given a GPU whole while shards of it are used"

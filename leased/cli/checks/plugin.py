@@ -87,7 +87,7 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
         return
     built = (number >> 16 & 255, number >> 8 & 255)
     words = f"{file} is built for Slurm {built[0]}.{built[1]:02}"
-    if built != site.version:
+    if built != site.version[:2]:
         here = f"{site.version[0]}.{site.version[1]:02}"
         words += f"; installed here is {here}"
         yield Finding("plugin-version", FAULT, words, f"install the plugin for Slurm {here}")

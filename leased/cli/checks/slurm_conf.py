@@ -91,9 +91,11 @@ def plugin_dir(site: Site) -> Iterator[Finding]:
     for folder in folders:
         file = folder / OF_SLURM
         number = elf.number(file, "plugin_version") if file.is_file() else None
-        built = (number >> 16 & 255, number >> 8 & 255) if number is not None else site.version
-        if built and site.version and built != site.version:
-            of, here = (f"{major}.{minor:02}" for major, minor in (built, site.version))
+        if number is None or site.version is None:
+            continue
+        built, installed = (number >> 16 & 255, number >> 8 & 255), site.version[:2]
+        if built != installed:
+            of, here = (f"{major}.{minor:02}" for major, minor in (built, installed))
             words = (
                 f"the plugins in {folder}, a PluginDir, are of Slurm {of}; installed here is {here}"
             )
