@@ -64,17 +64,32 @@ def test_times_in_which_it_may_not_run_do_not_count() -> None:
     assert 450 <= seen <= 480
 
 
-def test_bursts_are_counted_as_they_begin() -> None:
+def bursts(at: Callable[[Process, int], None]) -> int:
+    """How many it has seen to begin. at: makes it do something at such a time (ms)."""
     process, said = Process(), ffi.new("struct gl_progress *")
     process.hear("GRANT", epoch=1)
     process.run(PERIOD)
     process.do(lib.lease_measure, said)
     before = said.bursts
     for step in range(800):
-        work(process, 20 * MS <= step * MS % PERIOD < 60 * MS)
+        at(process, step)
         process.run(MS)
     process.do(lib.lease_measure, said)
-    assert said.bursts - before == 4
+    return int(said.bursts - before)
+
+
+def test_bursts_are_counted_as_they_begin() -> None:
+    assert bursts(lambda process, ms: work(process, 20 <= ms % 200 < 60)) == 4
+
+
+def test_moments_without_work_between_calls_are_no_pauses() -> None:
+    """A process that waits for each of its kernels has one burst, and not as many as samples."""
+
+    def at(process: Process, ms: int) -> None:
+        submit(process)
+        work(process, ms % 7 < 3)
+
+    assert bursts(at) <= 1
 
 
 # -- when it rests and works ---------------------------------------------------------------------
@@ -132,18 +147,3 @@ def test_a_new_daemon_hears_it_again() -> None:
     process.do(lib.lease_forget_daemon)
     process.rests = False
     assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]
-
-
-def test_moments_without_work_between_calls_are_no_pauses() -> None:
-    """A process that waits for each of its kernels has one burst, and not as many as samples."""
-    process, said = Process(), ffi.new("struct gl_progress *")
-    process.hear("GRANT", epoch=1)
-    process.run(PERIOD)
-    process.do(lib.lease_measure, said)
-    before = said.bursts
-    for step in range(800):
-        submit(process)
-        work(process, step % 7 < 3)
-        process.run(MS)
-    process.do(lib.lease_measure, said)
-    assert said.bursts - before <= 1
