@@ -15,7 +15,7 @@ from leased.chains.shares import parts as parts_of
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Restart, Tenant
-from leased.processes.identity import nearest
+from leased.processes.identity import ancestors
 from leased.wire import daemon_messages
 
 S = 1_000_000_000
@@ -30,12 +30,12 @@ def works(client: Client) -> bool:
 
 @dataclass
 class ChainParts:
-    """One of the ways of leased/chains/shares.py. nearest: of a process's ancestors the nearest one
-    that is among some."""
+    """One of the ways of leased/chains/shares.py. ancestors: of a process, itself first and
+    then upwards."""
 
     loop: ArbiterLoop
     registry: Registry
-    nearest: Callable[[int, Collection[int]], int | None] = nearest
+    ancestors: Callable[[int], list[int]] = ancestors
 
     def said(self, tenant: Tenant, client: Client) -> None:
         """A process says that it changes its part, or that of one which it starts. A daemon before
@@ -57,8 +57,8 @@ class ChainParts:
         starters = {c.pid: c for c in tenant.clients if c.part is not None and not works(c)}
         if worker.part is not None or not starters:
             return worker
-        pid = self.nearest(worker.pid, starters)
-        return worker if pid is None else starters[pid]
+        above = (starters[pid] for pid in self.ancestors(worker.pid) if pid in starters)
+        return next(above, worker)
 
     def waits(self, client: Client, workers: Collection[Client]) -> bool:
         """Whether those that work for it are not yet those that it has started again."""

@@ -295,8 +295,9 @@ class TimeSlices:
         self._watch(uuid)
         for tenant in tenants:
             news = device.chosen(tenant.job_id).runs != before[tenant.job_id].runs
+            news = news or self._is_cut(tenant, uuid)  # whether online jobs rest may have changed
             for client in list(tenant.clients):
-                if news or uuid not in client.runs or self._is_cut(tenant, uuid):
+                if news or uuid not in client.runs:
                     self._tell(tenant, client)
 
     def _seen(self, tenant: Tenant, part: float | None, said: Busy | None) -> Seen:

@@ -9,7 +9,6 @@ import select
 import socket
 import struct
 import termios
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,18 +137,6 @@ def ancestors(pid: int, proc: Path = PROC) -> list[int]:
             break
         pid, seen = seen.parent, parent
     return chain
-
-
-def nearest(pid: int, among: Collection[int], proc: Path = PROC) -> int | None:
-    """The nearest ancestor of the process that is among these; None: none is."""
-    for _ in range(LONGEST_ANCESTRY):
-        seen = procfs.stat(pid, proc)
-        if seen is None or seen.parent <= 1:
-            return None
-        pid = seen.parent
-        if pid in among:
-            return pid
-    return None
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,3 @@ enum bursts_news bursts_note(struct bursts *bursts, bool works, uint64_t ns)
 	bursts->rests = rested || bursts->rested_ns >= enough;
 	return bursts->rests != rested ? BURSTS_RESTS : BURSTS_NOTHING;
 }
-
-void bursts_forget(struct bursts *bursts)
-{
-	*bursts = (struct bursts){0};
-}

@@ -19,9 +19,7 @@ struct bursts {
 };
 /* cffi:end */
 
-/* The program has worked, or has not, for so many ns more. */
+/* The program has worked, or has not, for so many ns more. All 0: nobody has asked before. */
 enum bursts_news bursts_note(struct bursts *bursts, bool works, uint64_t ns);
-/* Nobody has looked for a while, or asks any more. */
-void bursts_forget(struct bursts *bursts);
 
 #endif

@@ -106,7 +106,7 @@ void lease_forget_daemon(struct lease *lease)
 	lease->signals_told = lease->signals;
 	lease->tells_ready = false;
 	lease->watched_until = 0;
-	bursts_forget(&lease->bursts);
+	lease->bursts = (struct bursts){0};
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
 	waiters_end_rest(lease);
@@ -360,7 +360,7 @@ static void tell_bursts(struct lease *lease, bool works, uint64_t since)
 	struct gl_header again = message_header(GL_WORKS, sizeof(again));
 
 	if (lease->port->now() >= lease->watched_until) {
-		bursts_forget(&lease->bursts);
+		lease->bursts = (struct bursts){0};
 		return;
 	}
 	switch (bursts_note(&lease->bursts, works, since)) {

@@ -288,7 +288,7 @@ class Again(Chained):
         self.starters = [self.starter(tenant) for tenant in (self.one, self.two, self.two)]
         self.below = {c.pid: s.pid for c, s in zip(self.components, self.starters)}
         self.began = {process.pid: 100 for process in self.components}
-        self.leases.chains.parts.nearest = lambda pid, _: self.below[pid]
+        self.leases.chains.parts.ancestors = lambda pid: [pid, self.below[pid]]
         self.restarts = 0
 
     def starter(self, tenant: Tenant) -> Process:
