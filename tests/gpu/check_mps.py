@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,19 @@ say("up")
 launch("fill", 1 << 46, 1000, 1)
 say(error(d.cuCtxSynchronize()))
 """
+# Both ends of copies between pinned memory and the device: by _exit() and by SIGKILL.
+ENDS_IN_A_COPY = """
+import os, signal
+setup()
+n = 64 * MIB
+p, host = ok(d.cuMemAlloc(n)), ok(d.cuMemHostAlloc(n, 0))
+out, back = (ok(d.cuStreamCreate(1)) for _ in range(2))
+for _ in range(40):
+    ok(d.cuMemcpyDtoHAsync(host, p, n, out)); ok(d.cuMemcpyHtoDAsync(p, host, n, back))
+say("copies")
+END
+"""
+ENDS = ("os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)")
 BEGINS = """
 say(error(d.cuInit(0)))
 """
@@ -95,6 +109,12 @@ def recovers(control: Control) -> bool:
     return False
 
 
+def works(process: subprocess.Popen[str]) -> bool:
+    """It has said nothing for two seconds: a client that fails says so."""
+    assert process.stdout is not None
+    return not select.select([process.stdout], [], [], 2.0)[0]
+
+
 def look(control: Control, passes: int) -> Iterator[tuple[str, bool]]:
     """What is relied on, and whether it is so."""
     asyncio.run(control.start(any_user=False))
@@ -105,6 +125,11 @@ def look(control: Control, passes: int) -> Iterator[tuple[str, bool]]:
             print(f"with {percent}% of the multiprocessors a kernel takes {line(one)} s")
     with client(control, WAITS) as neighbour:
         yield "a client runs", line(neighbour) == "up"
+        for end in ENDS * 3:
+            with client(control, ENDS_IN_A_COPY.replace("END", end)) as one:
+                copied = line(one) == "copies"
+                one.wait()
+            yield f"it works on when one ends in a copy ({end})", copied and works(neighbour)
         with client(control, ILLEGAL) as guilty:
             yield "a second one runs", line(guilty) == "up"
             print(f"the guilty one gets {line(guilty)}, its neighbour {line(neighbour)}")

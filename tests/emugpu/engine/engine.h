@@ -509,8 +509,10 @@ void event_reached(struct event *event, uint64_t generation); /* called when the
 void event_release(struct event *event);
 /* emugpud.c: runs a function in the client, and gives up the lock meanwhile. */
 void host_function(struct process *process, uint64_t function, uint64_t data);
-/* The same, to write the client's memory and to read it. False: it has no such memory. */
-bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
-bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size);
+/* The same, to write the client's memory and to read it. EMU_BAD_ADDRESS: it has no such memory.
+ * EMU_INVALID: it ends. */
+enum emu_status host_deliver(struct process *process, uint64_t address, const uint8_t *data,
+                             uint64_t size);
+enum emu_status host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size);
 
 #endif

@@ -402,12 +402,15 @@ static void trace(const struct context *context, uint64_t start, uint64_t end)
 static void deliver(struct op *op)
 {
 	uint64_t from = op->delivered;
+	enum emu_status status;
 
 	op->delivered = op->done;
-	if (op->done > from && !op->stream->context->error &&
-	    !host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
-	                  op->done - from))
-		op_fail(op, EMU_BAD_ADDRESS);
+	if (op->done <= from || op->stream->context->error)
+		return;
+	status = host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
+	                      op->done - from);
+	if (status)
+		op_fail(op, status);
 }
 
 /* Gets the bytes that the next slice writes: about as many as the link takes in that time. */
@@ -416,15 +419,18 @@ static void fetch(struct engine *engine, struct op *op)
 	const struct model *m = engine->device->model;
 	uint64_t speed = op->arg[3] ? m->link : m->pageable;
 	uint64_t n = (uint64_t)((double)speed * (double)m->slice_ns / 1e9) + m->block;
+	enum emu_status status;
 
 	if (n > op->arg[2] - op->done)
 		n = op->arg[2] - op->done;
 	if (op->done < op->delivered || !n || op->stream->context->error)
 		return;
-	if (host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data + op->done, n))
-		op->delivered = op->done + n;
+	status =
+	    host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data + op->done, n);
+	if (status)
+		op_fail(op, status);
 	else
-		op_fail(op, EMU_BAD_ADDRESS);
+		op->delivered = op->done + n;
 }
 
 /* When a slice begins: at the end of the last one, if the engine goes on at once. So the device

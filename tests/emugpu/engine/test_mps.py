@@ -80,6 +80,16 @@ wait()
 BEGINS = """
 say(error(d.cuInit(0)))
 """
+ENDS_IN_A_COPY = """
+import os
+setup()
+n = 16 * MIB
+p, host = ok(d.cuMemAlloc(n)), ok(d.cuMemHostAlloc(8 * n, 0))
+streams = [ok(d.cuStreamCreate(1)) for _ in range(2)]
+for _ in range(20):
+    ok(d.cuMemcpyDtoHAsync(host, p, n, streams[0])); ok(d.cuMemcpyHtoDAsync(p, host, n, streams[1]))
+os._exit(0)
+"""
 
 
 def test_a_fault_of_one_client_ends_the_work_of_all(gpu: EmulatedGpu, mps: dict[str, str]) -> None:
@@ -101,6 +111,19 @@ def test_a_fault_of_one_client_ends_the_work_of_all(gpu: EmulatedGpu, mps: dict[
     with client(gpu, mps, BEGINS) as later:
         assert line(later) == "CUDA_SUCCESS"
     assert (Path(mps["CUDA_MPS_LOG_DIRECTORY"]) / "server.log").read_text().count("fatal") == 1
+
+
+def test_the_end_of_a_client_in_a_copy_does_no_harm(
+    gpu: EmulatedGpu, mps: dict[str, str]
+) -> None:
+    """As on a card: what the device works on stays until it has stopped."""
+    with client(gpu, mps, RUNS.format(ns=1000)) as neighbour:
+        assert line(neighbour) == "up"
+        for _ in range(4):
+            with client(gpu, mps, ENDS_IN_A_COPY) as one:
+                finish(one)
+        go_on(neighbour)
+        assert finish(neighbour) == "CUDA_SUCCESS\n"
 
 
 def test_a_part_of_the_multiprocessors_slows_kernels_in_proportion(

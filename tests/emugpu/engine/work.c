@@ -224,6 +224,7 @@ static uint64_t fingerprint_step(struct op *op, bool *finished)
 {
 	struct process *process = op->stream->context->process;
 	uint64_t total = op->arg[3] * FINGERPRINT_TILE, ns = 0, size;
+	enum emu_status status;
 	struct frame *frame;
 	const uint8_t *values;
 	struct place at;
@@ -250,8 +251,9 @@ static uint64_t fingerprint_step(struct op *op, bool *finished)
 	*finished = op->done >= total;
 	if (*finished) {
 		values = fingerprint_values(op->fingerprint, &size);
-		if (!host_deliver(process, op->arg[4], values, size))
-			op_fail(op, EMU_BAD_ADDRESS);
+		status = host_deliver(process, op->arg[4], values, size);
+		if (status)
+			op_fail(op, status);
 	}
 	return ns + duration(at.bytes, MEMORY_TO_LINK * op->stream->context->device->model->link);
 }

@@ -148,36 +148,50 @@ static bool exchange(struct process *process, const struct emu_reply *head, cons
 }
 
 /* The kernel copies between the processes if it allows that. This is faster, and several copies
- * can go on together, while a connection is served by one thread. */
+ * can go on together, while a connection is served by one thread. ends: the process has no memory
+ * any more. A device may use its host memory until the last of its connections has ended. */
 static bool copy_directly(struct process *process, uint64_t address, void *data, uint64_t size,
-                          bool deliver)
+                          bool deliver, bool *ends)
 {
 	__typeof__(&process_vm_readv) copy =
 	    deliver ? (__typeof__(&process_vm_readv))process_vm_writev : process_vm_readv;
 	struct iovec ours = {data, size}, theirs = {(void *)(uintptr_t)address, size};
 	pid_t pid = (pid_t)process->pid;
-	bool good;
+	ssize_t copied;
 
 	pthread_mutex_unlock(&emulator.lock);
-	good = copy(pid, &ours, 1, &theirs, 1, 0) == (ssize_t)size;
+	copied = copy(pid, &ours, 1, &theirs, 1, 0);
+	*ends = copied < 0 && errno == ESRCH;
 	pthread_mutex_lock(&emulator.lock);
-	return good;
+	return copied == (ssize_t)size;
 }
 
-bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size)
+/* Bytes of a process' memory, by the kernel or else by a connection. out, in: as for exchange(). */
+static enum emu_status host_bytes(struct process *process, const struct emu_reply *head,
+                                  const uint8_t *out, uint8_t *in, uint64_t size)
 {
-	struct emu_reply head = {.payload = size, .r = {address}};
+	void *data = out ? (void *)(uintptr_t)out : in;
+	bool ends;
 
-	return copy_directly(process, address, (void *)(uintptr_t)data, size, true) ||
-	       exchange(process, &head, data, NULL, size);
+	if (copy_directly(process, head->r[0], data, size, out, &ends))
+		return EMU_OK;
+	if (!ends && exchange(process, head, out, in, size))
+		return EMU_OK;
+	if (!ends)
+		(void)copy_directly(process, head->r[0], data, size, out, &ends);
+	return ends ? EMU_INVALID : EMU_BAD_ADDRESS;
 }
 
-bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size)
+enum emu_status host_deliver(struct process *process, uint64_t address, const uint8_t *data,
+                             uint64_t size)
 {
-	struct emu_reply head = {.r = {address, size}};
+	return host_bytes(process, &(struct emu_reply){.payload = size, .r = {address}}, data, NULL,
+	                  size);
+}
 
-	return copy_directly(process, address, data, size, false) ||
-	       exchange(process, &head, NULL, data, size);
+enum emu_status host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size)
+{
+	return host_bytes(process, &(struct emu_reply){.r = {address, size}}, NULL, data, size);
 }
 
 static bool next_request(int fd, struct emu_request *q, uint8_t **payload)
