@@ -149,7 +149,8 @@ static bool exchange(struct process *process, const struct emu_reply *head, cons
 
 /* The kernel copies between the processes if it allows that. This is faster, and several copies
  * can go on together, while a connection is served by one thread. ends: the process has no memory
- * any more. A device may use its host memory until the last of its connections has ended. */
+ * any more, or only its first thread has ended. A device may use its host memory until the last of
+ * its connections has ended. */
 static bool copy_directly(struct process *process, uint64_t address, void *data, uint64_t size,
                           bool deliver, bool *ends)
 {
@@ -173,12 +174,10 @@ static enum emu_status host_bytes(struct process *process, const struct emu_repl
 	void *data = out ? (void *)(uintptr_t)out : in;
 	bool ends;
 
-	if (copy_directly(process, head->r[0], data, size, out, &ends))
+	if (copy_directly(process, head->r[0], data, size, out, &ends) ||
+	    exchange(process, head, out, in, size) ||
+	    copy_directly(process, head->r[0], data, size, out, &ends))
 		return EMU_OK;
-	if (!ends && exchange(process, head, out, in, size))
-		return EMU_OK;
-	if (!ends)
-		(void)copy_directly(process, head->r[0], data, size, out, &ends);
 	return ends ? EMU_INVALID : EMU_BAD_ADDRESS;
 }
 
