@@ -20,6 +20,9 @@
 #define LONG_DRAIN_POLL_NS (MS / 2)
 #define STOP_AFTER_NS (5 * MS)  /* a drain that takes longer is ended by a stop in mid-kernel */
 #define STOP_MOST_NS (200 * MS) /* how long a stop may take */
+/* What a look at it counts at most: where this process gets no processor, or was halted (SIGSTOP),
+ * time has passed in which nothing was tried. */
+#define STOP_LOOK_NS (20 * MS)
 /* From a stop that has failed to the next one; it is twice as long each time. */
 #define STOP_AGAIN_NS (1000 * MS)
 #define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
@@ -139,13 +142,15 @@ static void advance_stop(struct lease *lease)
 	const struct lease_stops *stops = lease->port->stops;
 	struct lease_closing *closing = &lease->closing;
 	enum stop_phase phase = stops->phase();
+	uint64_t passed = passed_ns(lease, closing->stop_seen);
 
+	closing->stop_ns += passed < STOP_LOOK_NS ? passed : STOP_LOOK_NS;
+	closing->stop_seen += passed;
 	if (phase == STOP_IS && lease->port->gate->empty() && stops->movable()) {
 		lease->stop = LEASE_STOPPED;
 		return;
 	}
-	if ((phase == STOP_IS || phase == STOP_ASKED) &&
-	    passed_ns(lease, closing->stop_from) <= STOP_MOST_NS)
+	if ((phase == STOP_IS || phase == STOP_ASKED) && closing->stop_ns <= STOP_MOST_NS)
 		return;
 	stops->give_up();
 	lease->stop = LEASE_RUNS;
@@ -166,7 +171,8 @@ static bool stop_work(struct lease *lease, uint64_t passed)
 	           lease->port->stops->able()) {
 		lease->port->stops->begin();
 		lease->stop = LEASE_STOPPING;
-		lease->closing.stop_from = lease->port->now();
+		lease->closing.stop_seen = lease->port->now();
+		lease->closing.stop_ns = 0;
 	}
 	return lease->stop == LEASE_STOPPED;
 }

@@ -47,7 +47,8 @@ struct lease_closing {
 	bool silent;        /* there is no lease: what went on without a daemon is to stand still */
 	uint64_t stop_at;   /* ns after `since`: when the work is stopped next */
 	uint64_t stop_pause; /* from a stop that has failed until the next one; 0: none has */
-	uint64_t stop_from;  /* when it was asked for */
+	uint64_t stop_seen;  /* when a stop that has been asked for was looked at last */
+	uint64_t stop_ns;    /* how long it has lasted, of each look STOP_LOOK_NS at most */
 	bool any_step;       /* the one call may be for a busy context */
 	uint64_t any_at;     /* ns after `since`: when a call for a busy context is let in next */
 	uint64_t any_pause;  /* ns from then until the one after it */

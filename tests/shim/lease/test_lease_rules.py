@@ -604,6 +604,21 @@ def test_work_that_the_driver_brings_memory_for_goes_on_before_that_is_there() -
     assert process.run(S, lambda: not process.holds)
 
 
+def test_time_in_which_the_process_does_not_run_is_no_time_of_a_stop() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.stoppable, process.stops_move = True, False
+    process.hear("REVOKE", epoch=20)
+    assert process.run(S, lambda: process.begun)
+    process.now += 10 * S  # it was halted, or got no processor
+    process.run(MS)
+    process.stops_move = True
+    assert process.run(MS, lambda: not process.holds)
+    assert process.still
+    assert process.begun == 1
+
+
 def test_a_stop_that_has_failed_is_tried_again_and_ever_more_rarely() -> None:
     process = Process()
     in_open(process)
