@@ -9,9 +9,9 @@ through N components by copies through the host, by CUDA IPC by hand, by torch.m
 by handle (chain_passing.py). dlpack: PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain
 of N components in one job, by what the daemon keeps, and by how much the last component is faster
 so, in comparisons by turns: parts of the multiprocessors under MPS (mps-N: by green contexts;
-affinity-N: by contexts with a number of multiprocessors), or time slices. mps-unlike: a chain of
-two whose first component fills the GPU with long blocks, while the second one, which takes longer
-for an item, runs many small kernels one after the other.
+affinity-N: by contexts with a number of multiprocessors), or time slices. mps-unlike-2, -4: chains
+of unlike components: some fill the GPU with long blocks, and take less than half as long for an
+item as the last one, which runs many small kernels one after the other; none of them uses memory.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -52,7 +52,10 @@ HURRIED = (
     "leased.chains.optimiser.FIRST_S=0.3",
     "leased.monitors.device_monitor.LOOK_S=0.1",
 )
-UNLIKE = ("2:1056:1000", "200:16:1")  # see component.py
+UNLIKE = {  # see component.py
+    2: ("4:1056:1125us", "100:16:100us"),
+    4: ("2:1056:1000us", "50:16:100us", "2:1056:1000us", "100:16:100us"),
+}
 WAYS = ("host", "ipc", "torch", "ours")
 LEAST_OF_HOST, LEAST_OF_IPC, LARGE_MIB = 10.0, 0.97, 64
 
@@ -187,8 +190,11 @@ def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
             f"{mode}-{n}": partial(optimised, mode, chosen.mib, kernels, chosen)
             for n, kernels in CHAINS.items()
         }
-    made["mps-unlike"] = partial(optimised, "mps", 1, UNLIKE, chosen)
-    made["slices-unlike"] = partial(optimised, "slices", 1, UNLIKE, chosen)
+    for mode in ("mps", "slices"):
+        made |= {
+            f"{mode}-unlike-{n}": partial(optimised, mode, 1, kernels, chosen)
+            for n, kernels in UNLIKE.items()
+        }
     return made
 
 

@@ -2,7 +2,8 @@
 
 `python -m tests.bench.chains.parts.component MIB ROUNDS KERNELS[:GRID:ROUNDS] IN OUT`: so many
 kernels for an item, each of which passes over so much memory so often, in as many blocks as there
-is room for; or in GRID blocks and as often as behind it. IN and OUT are descriptors of pipes, or
+is room for; or in GRID blocks and as often as behind it. With `us` behind it each block computes
+for so many microseconds instead, and uses no memory. IN and OUT are descriptors of pipes, or
 -1: the first component makes items, the last one drops them. Few items wait between two
 components, so none runs far ahead. Under MPS it has the part of the multiprocessors that the daemon
 says; PARTS in the environment says by which contexts: green (where it is not set), affinity, or
@@ -48,21 +49,26 @@ def parts() -> Callable[[], int]:
     return choose
 
 
-def shape(kernels: str, rounds: int) -> tuple[int, int, int]:
-    """How many kernels, of how many blocks each, and how often they pass over the memory."""
-    own = [int(part) for part in kernels.split(":")]
-    number, grid, rounds = own if len(own) > 1 else (own[0], GRID, rounds)
-    return number, grid, rounds
+def submit(kernels: str, rounds: int, memory: Any, words: int) -> Callable[[int], None]:
+    """What submits the kernels for an item to a stream."""
+    number, grid, often = [*kernels.split(":"), str(GRID), str(rounds)][:3]
+    computes = often.endswith("us")
+    values = ("spin", int(often[:-2]) * 1000) if computes else ("add", memory, words, 1, int(often))
+
+    def of_item(stream: int) -> None:
+        for _ in range(int(number)):
+            ok(launch(*values, stream=stream, grid=int(grid), block=BLOCK))
+
+    return of_item
 
 
 def main() -> None:
     mib, take, put = (int(sys.argv[i]) for i in (1, 4, 5))
-    kernels, grid, rounds = shape(sys.argv[3], int(sys.argv[2]))
     if put >= 0:
         fcntl.fcntl(put, F_SETPIPE_SZ, PIPE_BYTES)
     setup()
     memory, words = ok(d.cuMemAlloc(mib * MIB)), mib * MIB // 4
-    choose = parts()
+    work, choose = submit(sys.argv[3], int(sys.argv[2]), memory, words), parts()
     if starts := os.environ.get("STARTS"):
         with Path(starts).open("a") as file:
             file.write(f"{os.getppid()}\n")
@@ -70,8 +76,7 @@ def main() -> None:
     sys.stdin.readline()  # one that is started again does not wait
     while take < 0 or os.read(take, len(ITEM)):
         stream = choose()
-        for _ in range(kernels):
-            ok(launch("add", memory, words, 1, rounds, stream=stream, grid=grid, block=BLOCK))
+        work(stream)
         ok(d.cuStreamSynchronize(stream))
         if put >= 0:
             os.write(put, ITEM)
