@@ -12,6 +12,7 @@ so, in comparisons by turns: parts of the multiprocessors under MPS (mps-N: by g
 affinity-N: by contexts with a number of multiprocessors), or time slices. mps-unlike-2, -4: chains
 of unlike components: some fill the GPU with long blocks, and take less than half as long for an
 item as the last one, which runs many small kernels one after the other; none of them uses memory.
+again-unlike-2, -4: the same chains of programs that do not know of parts and are started again.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -43,7 +44,7 @@ from tests.gpu.jobs import (
     show,
     stopping,
 )
-from tests.support.chain import LIBRARY
+from tests.support.chain import COMPONENT, LIBRARY
 from tests.support.work_dir import work_dir
 
 # So that a trial takes half a second. The windows become longer where these are not steady.
@@ -162,8 +163,10 @@ def optimised(
 ) -> Result:
     sizes = map(str, (mib, chosen.rounds, *kernels))
     command = framework_python("-m", "tests.bench.chains.parts.pipeline", *sizes)
-    parts = {"mps": "green", "affinity": "affinity", "slices": "none"}[mode]
+    parts = {"mps": "green", "affinity": "affinity"}.get(mode, "none")
     env = environment(chosen) | {"PARTS": parts}
+    if mode == "again":
+        env["STARTED_BY"] = str(COMPONENT)
     if mode != "slices":
         del env["CUDA_VISIBLE_DEVICES"]  # the daemon says it, by the UUID
     with divided(mode, chosen) as share:
@@ -190,7 +193,7 @@ def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
             f"{mode}-{n}": partial(optimised, mode, chosen.mib, kernels, chosen)
             for n, kernels in CHAINS.items()
         }
-    for mode in ("mps", "slices"):
+    for mode in ("mps", "again", "slices"):
         made |= {
             f"{mode}-unlike-{n}": partial(optimised, mode, 1, kernels, chosen)
             for n, kernels in UNLIKE.items()
