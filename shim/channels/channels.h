@@ -56,6 +56,9 @@ void channels_set_duty(const uint8_t uuid[16], const struct duty *duty);
 /* Duties count from now on, or do not. They do while the program works: without a lease nothing of
  * it runs, and our own work, by which its memory leaves and comes back, is not to be held. */
 void channels_heed_duties(bool heed);
+/* The client thread begins a round of its loop, or waits for an event. In a round that lasts for
+ * too long duties of next to nothing do not count. */
+void channels_round(bool begins);
 /* Is this the time in which they may not run on one of the GPUs? */
 bool channels_paused(void);
 

@@ -27,7 +27,8 @@
 #define RETRY_NS (5 * MS) /* until a call that has failed is made again */
 #define NO_END UINT64_MAX
 #define FAILED 1             /* a stop that has ended by itself */
-#define LEAST_DUTY 100       /* per mille, while no daemon is there that could end it */
+#define LEAST_DUTY 100       /* per mille, while no daemon is there or heard that could end it */
+#define STUCK_NS (100 * MS)  /* a round of the client thread that takes longer may need the GPU */
 #define KEPT_NS (30000 * MS) /* how long what a daemon wanted is kept without it */
 #define SHORTEST_US 50       /* no slice becomes shorter by being divided */
 #define HANGS_NS (100 * MS)  /* a call that takes longer may never return */
@@ -41,7 +42,8 @@ static struct gpu {
 	unsigned int parts; /* of the slice: groups that have work; 0 as 1 */
 	struct duty duty;
 } gpus[MOST_GPUS];
-static atomic_bool heeded; /* duties: while the process may work */
+static atomic_bool heeded;           /* duties: while the process may work */
+static _Atomic uint64_t round_began; /* of the client thread; 0: it waits for an event */
 static uint64_t forget_at; /* when all of that is forgotten, in ns; 0: the daemon is there */
 static _Atomic uint64_t stop_until; /* when the stop ends, in ns; 0: there is none, or FAILED */
 
@@ -262,11 +264,29 @@ static uint64_t phase_of(const struct gpu *gpu, uint64_t now)
 	return (now + unit * (1000 - gpu->duty.begins)) % (unit * 1000);
 }
 
+/* The client thread may be in the driver, waiting for a thread of the program that waits there for
+ * the GPU. Then it does not hear that a duty ends, so one of next to nothing is raised. */
+static bool is_stuck(uint64_t now)
+{
+	uint64_t began = atomic_load(&round_began);
+
+	return began && now > began + STUCK_NS;
+}
+
+/* How long groups of this GPU run in each period. */
+static uint64_t runs_of(const struct gpu *gpu, uint64_t now)
+{
+	uint16_t permille = gpu->duty.permille;
+
+	if (permille < LEAST_DUTY && is_stuck(now))
+		permille = LEAST_DUTY;
+	return unit_of(gpu) * permille;
+}
+
 /* Is this the part of the period in which they do not run? */
 static bool pauses(const struct gpu *gpu, uint64_t now)
 {
-	return gpu && atomic_load(&heeded) &&
-	       phase_of(gpu, now) >= unit_of(gpu) * gpu->duty.permille;
+	return gpu && atomic_load(&heeded) && phase_of(gpu, now) >= runs_of(gpu, now);
 }
 
 static bool off_wanted(struct groups *all, const struct channel *channel, uint64_t now)
@@ -473,7 +493,7 @@ static uint64_t next_ns(void)
 		if (!gpus[i].used || !atomic_load(&heeded) || gpus[i].duty.permille >= 1000)
 			continue;
 		at = phase_of(&gpus[i], now);
-		on = unit_of(&gpus[i]) * gpus[i].duty.permille;
+		on = runs_of(&gpus[i], now);
 		edge = at < on ? on - at : unit_of(&gpus[i]) * 1000 - at;
 		if (edge < next)
 			next = edge;
@@ -650,6 +670,11 @@ void channels_heed_duties(bool heed)
 		ask();
 }
 
+void channels_round(bool begins)
+{
+	atomic_store(&round_began, begins ? now_ns() : 0);
+}
+
 bool channels_paused(void)
 {
 	uint64_t now = now_ns();
@@ -799,6 +824,7 @@ static void in_child(void)
 	atomic_store(&runs, false);
 	atomic_store(&any, false);
 	atomic_store(&call_began, 0);
+	atomic_store(&round_began, 0);
 	atomic_store(&hung, 0);
 	atomic_store(&checks, false);
 	failures = meddled = 0;

@@ -167,8 +167,10 @@ static void *client_main(void *argument)
 	while (!done()) {
 		notice_loss();
 		connect_again();
+		channels_round(false);
 		bool heard = wake_wait(wait_ns());
 
+		channels_round(true);
 		if (done())
 			break;
 		if (heard)

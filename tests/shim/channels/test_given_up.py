@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from _gpulease import lib
 
+from leased.wire import daemon_messages
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.channels.handoffs import controlled, held
+from tests.shim.channels.handoffs import begun, compute_groups, controlled, held
 from tests.slurm.processes import wait_until
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
@@ -101,6 +102,31 @@ wait(); lib.emugpu_let(); ok(d.cuStreamSynchronize(stream)); check_all(p, 40 * M
     client.until("release", lambda: client.released)
     client.grant()
     assert line(job) == "right"
+    finish(job)
+
+
+def test_a_duty_of_nothing_does_not_keep_our_own_thread_in_the_driver(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """A thread of the program that waits there for the GPU may hold what it waits for, so that it
+    would not hear that the duty ends."""
+    job = program(
+        """
+stream = ok(d.cuStreamCreate(1)); spin(1); ok(d.cuCtxSynchronize())
+lib = ctypes.CDLL("libcuda.so.1"); say("there"); wait()
+lib.emugpu_hold(b"cuCtxRecordEvent", 0); spin(10_000_000, stream); assert lib.emugpu_held()
+ok(d.cuStreamSynchronize(stream)); say("done"); wait()
+lib.emugpu_let(); say("right"); wait()
+"""
+    )
+    client = begun(daemon, job, "there")
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 0))
+    wait_until("a stop", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 8)
+    tell(job)
+    assert line(job) == "done"
+    tell(job)
+    assert line(job) == "right"
+    tell(job)
     finish(job)
 
 
