@@ -113,9 +113,7 @@ def test_a_fault_of_one_client_ends_the_work_of_all(gpu: EmulatedGpu, mps: dict[
     assert (Path(mps["CUDA_MPS_LOG_DIRECTORY"]) / "server.log").read_text().count("fatal") == 1
 
 
-def test_the_end_of_a_client_in_a_copy_does_no_harm(
-    gpu: EmulatedGpu, mps: dict[str, str]
-) -> None:
+def test_the_end_of_a_client_in_a_copy_does_no_harm(gpu: EmulatedGpu, mps: dict[str, str]) -> None:
     """As on a card: what the device works on stays until it has stopped."""
     with client(gpu, mps, RUNS.format(ns=1000)) as neighbour:
         assert line(neighbour) == "up"
