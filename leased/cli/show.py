@@ -41,6 +41,18 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
 
 
+def say(shown: Any) -> None:
+    """Print what rich can print; where standard output is no terminal, without the blanks that fill
+    up a line."""
+    to = console()
+    if sys.stdout.isatty():
+        to.print(shown)
+        return
+    with to.capture() as taken:
+        to.print(shown)
+    print(*(line.rstrip(" ") for line in taken.get().splitlines()), sep="\n", flush=True)
+
+
 def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
 

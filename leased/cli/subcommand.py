@@ -58,7 +58,7 @@ def print_answer(chosen: argparse.Namespace, answer: Any, text: Callable[[], obj
     else:
         from leased.cli import show
 
-        show.console().print(shown)
+        show.say(shown)
 
 
 def warn_unless_stored(answer: Answer) -> None:

@@ -162,13 +162,12 @@ def run(
     Where standard output is no terminal the frames follow each other.
     """
     try:
-        _run(show.console(), ask, names, act, once=once, as_json=as_json, interval_s=interval_s)
+        _run(ask, names, act, once=once, as_json=as_json, interval_s=interval_s)
     finally:
         names.close()
 
 
 def _run(
-    console: Console,
     ask: Callable[[], Status],
     names: Names,
     act: Act,
@@ -182,13 +181,13 @@ def _run(
             if as_json:
                 print(line(sample), flush=True)
             elif isinstance(sample, NoAnswer):
-                console.print(Text(sample.sentence(), style="bold red"))
+                show.say(Text(sample.sentence(), style="bold red"))
             else:
-                console.print(show.status(sample, show.usual_view(names)))
+                show.say(show.status(sample, show.usual_view(names)))
             if once:
                 return
     else:
-        _draw(console, ask, interval_s, act, names)
+        _draw(show.console(), ask, interval_s, act, names)
 
 
 def _draw(

@@ -55,12 +55,24 @@ class Asked:
     def options(self) -> list[str]:
         named = {
             "jobs": self.jobs,
-            "user": self.user,
             "accounts": self.account,
             "starttime": self.since,
             "endtime": self.until,
         }
-        return [f"--{name}={text}" for name, text in named.items() if text]
+        return self._whose() + [f"--{name}={text}" for name, text in named.items() if text]
+
+    @property
+    def users(self) -> list[str]:
+        return self.user.split(",") if self.user else []
+
+    def _whose(self) -> list[str]:
+        """By numbers, since sacct of 25.11 and later knows no user of the name nobody. It refuses a
+        user that this host does not know, such as one who has left: then it gives everybody's
+        rows, of which the others' are left out."""
+        uids = [_uid(user) for user in self.users]
+        if not all(map(_has_name, uids)):
+            return ["--allusers"]
+        return [f"--user={','.join(map(str, uids))}"] if uids else []
 
 
 @dataclass(frozen=True)
@@ -86,8 +98,8 @@ def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
     """Every run of these jobs that Slurm's accounting shows to this user; of this user's own where
     neither jobs nor users are chosen, unless root asks.
 
-    WrongUsage: sacct does not understand it. NoAnswer: slurmdbd is down. Refused: there is no
-    sacct, or no accounting, or it says what cannot be.
+    WrongUsage: sacct does not understand it, or nobody knows a user of that name. NoAnswer:
+    slurmdbd is down. Refused: there is no sacct, or no accounting, or it says what cannot be.
     """
     between = f"|{secrets.token_hex(8)}|"
     command = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable"]
@@ -103,7 +115,14 @@ def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
         raise NoAnswer(f"sacct was ended: {done.fault}", "ask for fewer jobs, or see slurmdbd")
     if done.status:
         raise _fault(done.err)
-    return [row for row in parse(done.out, between) if _chosen(row, asked)]
+    rows = [row for row in parse(done.out, between) if _chosen(row, asked)]
+    for user in asked.users:
+        if _uid(user) is None and all(row.user != user for row in rows):
+            raise WrongUsage(
+                f"this host knows no user '{shown_words(user)}', and none of these jobs is theirs",
+                "name a user whom it does not know by number (UID)",
+            )
+    return rows
 
 
 def _fault(err: str) -> Refused:
@@ -194,11 +213,10 @@ def _node(listed: str) -> str:
 
 def _chosen(row: Row, asked: Asked) -> bool:
     """Whether the row was asked for, whatever sacct has made of that."""
-    users, accounts = asked.user.split(","), asked.account.lower().split(",")
-    if asked.account and row.account.lower() not in accounts:
+    if asked.account and row.account.lower() not in asked.account.lower().split(","):
         return False
-    if asked.user:
-        return row.user in users or row.uid in map(_uid, users)
+    if asked.users:
+        return row.user in asked.users or row.uid in map(_uid, asked.users)
     return bool(asked.jobs) or os.geteuid() in (0, row.uid)
 
 
@@ -208,3 +226,11 @@ def _uid(user: str) -> int | None:
         return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
         return None
+
+
+def _has_name(uid: int | None) -> bool:
+    """Whether this host knows the user."""
+    try:
+        return uid is not None and bool(pwd.getpwuid(uid))
+    except (KeyError, OverflowError):  # the latter: no uid is so large
+        return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from argparse import Namespace
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console, RenderableType
@@ -10,10 +12,12 @@ from rich.console import Console, RenderableType
 from leased.api.answers import Channels, Mps, Share, Status, UnleasedProcess
 from leased.base.errors import NoAnswer
 from leased.base.words import size
-from leased.cli import show, show_memory, top
+from leased.cli import check, show, show_memory, top
+from leased.cli.checks.finding import FAULT, OK, Finding
 from leased.cli.names import Names
 from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue, ranges
+from leased.cli.subcommand import print_answer
 from leased.cli.top_state import Order, TopState
 from tests.cli.fake_status import GIB, WHY, status
 from tests.cli.names import names, squeue
@@ -38,6 +42,29 @@ def view(*seen: tuple[float, Status], sort: str = "state") -> View:
 
 def row(shown: list[str], job: int) -> list[str]:
     return next(line for line in shown if line.startswith(f"{job} ")).split()
+
+
+def print_status() -> None:
+    print_answer(Namespace(json=False), None, lambda: show.status(status(), View(names())))
+
+
+def print_check() -> None:
+    findings = [Finding("gres", OK, "short"), Finding("lock", FAULT, "long " * 40, "a remedy")]
+    print_answer(Namespace(json=False), None, lambda: check.table(findings))
+
+
+def print_top() -> None:
+    top.run(status, once=True, as_json=False, interval_s=1.0, act=str, names=names())
+
+
+@pytest.mark.parametrize("shows", [print_status, print_check, print_top])
+def test_no_line_of_a_file_ends_in_blanks(
+    shows: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shows()
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.endswith(" ")] == []
+    assert WIDTH < max(map(len, shown)) <= show.WIDE
 
 
 # -- status ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests.slurm.site import Site, sharing_site
 from tests.slurm.test_share import JOB
 
 USERS = ("nobody", "daemon")
+UNKNOWN_UID = 4_294_967_293  # this host has no name for it
 AGAIN_S = 180.0  # for a requeued job to run: slurmctld looks at such jobs once a minute
 # What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
 STATS = {"gpus": 1, "nodes": {"node1": {"cpus": 2, "total_memory": 33554432000}}, "total_time": 77}
@@ -249,7 +250,9 @@ def test_a_report_knows_whose_each_job_is(
 
     assert told("-j", listed, "--by", "user") == dict.fromkeys(USERS, 1)
     for user, job in jobs.items():
-        assert told("-u", user, "-S", "now-1hour", "--by", "job") == {str(job): 1}
+        since = ("-S", "now-1hour", "--by", "job")
+        assert told("-u", user, *since) == {str(job): 1}
+        assert told("-u", f"{UNKNOWN_UID},{user}", *since) == {str(job): 1}
 
 
 def test_steps_are_told_apart_and_add_up_to_their_job(

@@ -76,20 +76,43 @@ def test_options_are_passed_in_sacct_words(tmp_path: Path) -> None:
     words = (tmp_path / "asked").read_text()
     assert words.startswith("--allocations --duplicates --noheader --parsable --delimiter=")
     assert words.endswith(
-        " --jobs=7_1 --user=root,65534 --accounts=ROOT --starttime=now-1hour "
+        " --user=0,65534 --jobs=7_1 --accounts=ROOT --starttime=now-1hour "
         "--endtime=2026-01-02T03:04:05\n"
     )
 
 
 @pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        # From 25.11 on sacct knows no user of that name.
+        ("nobody", " --user=65534\n"),
+        # sacct refuses what this host does not know.
+        (f"root,{UNKNOWN_UID}", " --allusers\n"),
+        (f"root,{2**40}", " --allusers\n"),
+        ("left", " --allusers\n"),
+    ],
+)
+def test_users_are_asked_for_as_sacct_knows_them(tmp_path: Path, user: str, words: str) -> None:
+    env = fake(tmp_path, f'echo "$@" > {tmp_path}/asked')
+    (tmp_path / "said").write_text(row(1, "left", UNKNOWN_UID) + row(2, "nobody", 65534))
+    sacct.ask(Asked(user=user), env)
+    assert (tmp_path / "asked").read_text().endswith(words)
+
+
+def test_a_user_whom_nobody_knows_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongUsage, match=r"knows no user 'no\?such', and none of these jobs"):
+        sacct.ask(Asked(user="root,no\x1bsuch"), fake(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("asked", "uid", "jobs"),
     [
-        (Asked(), 0, [1, 2, 3]),
+        (Asked(), 0, [1, 2, 3, 4]),
         (Asked(), 65534, [1]),
-        (Asked(jobs="1,2,3"), 65534, [1, 2, 3]),
+        (Asked(jobs="1,2,3"), 65534, [1, 2, 3, 4]),
         (Asked(user="nobody"), 0, [1]),
         (Asked(user=str(UNKNOWN_UID)), 0, [2]),
-        (Asked(user="nosuch,root"), 5, [3]),
+        (Asked(user="left,root"), 5, [3, 4]),
         (Asked(account="phys,chem"), 0, [2]),
         (Asked(account="chem", user="nobody"), 0, []),
     ],
@@ -100,6 +123,7 @@ def test_rows_that_were_not_asked_for_are_left_out(
     """Whatever sacct makes of its options."""
     env = fake(tmp_path)
     rows = row(1, "nobody", 65534) + row(2, "", UNKNOWN_UID, account="chem") + row(3, "root", 0)
+    rows += row(4, "left", UNKNOWN_UID - 1)
     (tmp_path / "said").write_text(rows)
     monkeypatch.setattr("os.geteuid", lambda: uid)
     found: list[Row] = sacct.ask(asked, env)
