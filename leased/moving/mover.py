@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -47,11 +47,11 @@ MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
 class Checks(NamedTuple):
     """Refused: something hinders a move (admin/moves.py). job: called just before the job is
-    touched. processes: of what its processes have, which they tell a moment late; called when they
-    have drained."""
+    touched. drained: called when it has drained, which may take minutes: of the new GPU as it is
+    then, and of what its processes have, which they tell a moment late."""
 
     job: Callable[[], None]
-    processes: Callable[[], None]
+    drained: Callable[[], None]
 
 
 @dataclass
@@ -133,6 +133,15 @@ class Mover:
         """The last move of a job, if it is known."""
         return self._moves.get(job_id)
 
+    async def why_taken(self, gpu: Gpu) -> str:
+        """Why no job can move to a GPU, as far as that is not of any job: a process of no sharing
+        job uses it, or NVML does not say; "": nothing hinders it."""
+        try:
+            await self._check_free(gpu)
+        except Stays as why:
+            return str(why)
+        return ""
+
     async def end(self) -> None:
         """The daemon ends: a move that is under way turns back, or arrives, first. What a former
         daemon has left is left to the next one if it takes too long."""
@@ -174,7 +183,8 @@ class Mover:
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain.park(tenant)
-                move.checks.processes()
+                await self._check_free(move.new)
+                move.checks.drained()
                 crosses = self._leases.clock()
                 await self._cross(driver, tenant, move)
                 move.dead_s = (self._leases.clock() - began) / 1e9
@@ -205,22 +215,33 @@ class Mover:
     async def _check_gpus(self, move: Move) -> None:
         """Stays: one of its processes uses further GPUs, or a stranger the new one."""
         gpus = list(self._leases.gpus)
-        try:
-            answer = await self._nvml.look([gpu.uuid for gpu in gpus])
-            seen = {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
-        except (Silent, nvml_answers.Unsound) as fault:
-            raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
+        seen = await self._seen(gpus)
+        self._check_strangers(move.new, seen)
         for gpu in gpus:
             beside = move.pids.keys() & seen[gpu.uuid].keys() if gpu != move.old else set()
             if beside:
                 raise Stays(f"its process {min(beside)} uses GPU {gpu.index} too")
-        there = self._leases.tenants.sharing(move.new.uuid)
+
+    async def _check_free(self, gpu: Gpu) -> None:
+        """Stays: see why_taken()."""
+        self._check_strangers(gpu, await self._seen([gpu]))
+
+    def _check_strangers(self, gpu: Gpu, seen: Mapping[str, Mapping[int, int]]) -> None:
+        there = self._leases.tenants.sharing(gpu.uuid)
         known = {client.pid for tenant in there for client in tenant.clients}
-        strangers = seen[move.new.uuid].keys() - known
+        strangers = seen[gpu.uuid].keys() - known
         if strangers:
             raise Stays(
-                f"process {min(strangers)}, which is of no sharing job, uses GPU {move.new.index}"
+                f"process {min(strangers)}, which is of no sharing job, uses GPU {gpu.index}"
             )
+
+    async def _seen(self, gpus: Sequence[Gpu]) -> dict[str, Mapping[int, int]]:
+        """By UUID, the processes that use it."""
+        try:
+            answer = await self._nvml.look([gpu.uuid for gpu in gpus])
+            return {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
+        except (Silent, nvml_answers.Unsound) as fault:
+            raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
 
     # -- the driver's part -----------------------------------------------------------
 
