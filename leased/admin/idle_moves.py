@@ -35,13 +35,16 @@ class IdleMoves:
             self.gpus.forget()
             return
         now = leases.clock()
-        self.gpus.note(now, filter(mover.is_moving, leases.tenants), leases.tenants)
+        moves = {job: mover.last(job) for job in leases.tenants}
+        touched = {job: move.touched_ns for job, move in moves.items() if move and move.touched_ns}
+        self.gpus.note(touched, leases.tenants)
         self.hindered = {job: why for job, why in self.hindered.items() if job in leases.tenants}
         seen = self.gpus.look(now, self._looked())
         while not mover.busy and (chosen := self.gpus.choose(now, seen, self._may)) is not None:
             new = leases.gpus[chosen.to]
             why = await mover.why_taken(new)
             if not why:
+                self.gpus.begins(now, chosen.job)
                 self._begin(leases.tenants.get(chosen.job), new)
                 return
             self._note(chosen.job, why)

@@ -5,14 +5,15 @@ The daemon uses it with its clock (admin/idle_moves.py), and the simulator with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from leased.leasing.arbiter_view import DeviceView
-from leased.moving.choice import Choice, DeviceSeen, choose
+from leased.moving.choice import REST_NS, Choice, DeviceSeen, choose
 
 BEAT_S = 0.5
+AGAIN_NS = 30_000_000_000  # before a job is tried again that was not touched
 BUSY_NS = 30_000_000_000  # over which it is averaged how busy a GPU is
 
 
@@ -31,7 +32,7 @@ class IdleGpus:
     """turned: by device, for how long its jobs have taken turns as they do not fit together, less
     the time in which at most one of them wanted it (ns). busy: by device with jobs, in which part
     of the time one of them has held it or waited for it. tried: by job, when it was last moved by
-    anybody."""
+    anybody (ns); so much earlier where it may be tried again sooner."""
 
     turned: dict[str, int] = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
@@ -43,10 +44,15 @@ class IdleGpus:
         self.turned.clear()
         self.busy.clear()
 
-    def note(self, now: int, moving: Iterable[int], known: Container[int]) -> None:
-        """Which jobs are being moved now, and which there are."""
+    def note(self, touched: Mapping[int, int], known: Container[int]) -> None:
+        """touched: by job, when it last stood still for a move. known: the jobs that there are."""
         self.tried = {job: at for job, at in self.tried.items() if job in known}
-        self.tried |= dict.fromkeys(moving, now)
+        for job, at in touched.items():
+            self.tried[job] = max(at, self.tried.get(job, at))
+
+    def begins(self, now: int, job: int) -> None:
+        """A move of the job begins. If it stays untouched it is soon tried again."""
+        self.tried[job] = now - REST_NS + AGAIN_NS
 
     def look(self, now: int, gpus: Iterable[Looked]) -> list[DeviceSeen]:
         """The GPUs to choose between."""

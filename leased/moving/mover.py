@@ -58,7 +58,8 @@ class Checks(NamedTuple):
 class Move:
     """A move that is under way or over. total: what the job sees of the new GPU (bytes). by: whose
     wish it is. state: MOVING, MOVED or STAYED. arrived: it is on the new GPU, also a moment before
-    the end. why: why it stayed. dead_s: for how long it could not work, without the time in which
+    the end. touched_ns: since when it was about to stand still; 0: it was not. why: why it stayed.
+    dead_s: for how long it could not work, without the time in which
     its memory comes back; driver_s: the driver's part of it."""
 
     job: str
@@ -69,6 +70,7 @@ class Move:
     checks: Checks
     state: str = MOVING
     arrived: bool = False
+    touched_ns: int = 0
     why: str = ""
     dead_s: float = 0.0
     driver_s: float = 0.0
@@ -124,11 +126,6 @@ class Mover:
         """Whether a job is being moved."""
         return self._now is not None and not self._now.done()
 
-    def is_moving(self, job_id: int) -> bool:
-        """Whether this one is."""
-        move = self._moves.get(job_id)
-        return move is not None and move.state == MOVING
-
     def last(self, job_id: int) -> Move | None:
         """The last move of a job, if it is known."""
         return self._moves.get(job_id)
@@ -180,6 +177,7 @@ class Mover:
             await self._drain.make_ready(tenant)
             await self._check(driver, tenant, move)
             move.checks.job()
+            move.touched_ns = self._leases.clock()
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain.park(tenant)

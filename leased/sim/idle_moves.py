@@ -44,8 +44,8 @@ class IdleMoves:
 
     def _beat(self) -> None:
         node, now = self._node, self._node.timeline.now
-        moving = () if self._moving is None else (self._moving,)
-        self._gpus.note(now, moving, node.clients)
+        moving = {} if self._moving is None else {self._moving: now}
+        self._gpus.note(moving, node.clients)
         seen = self._gpus.look(now, self._looked())
         chosen = None if moving else self._gpus.choose(now, seen, self._may)
         if chosen is not None:

@@ -458,10 +458,15 @@ def come_apart(leased: Leased, jobs: list[subprocess.Popen[str]]) -> None:
 
 
 @BY_ITSELF
+@pytest.mark.parametrize("fails", ["nothing", "restore"])
 def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
-    tenant: Start, leased: Leased
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, fails: str
 ) -> None:
+    """Where the move of the one fails, it stays, and the other one moves."""
+    if fails != "nothing":
+        emulated_gpu.fail(0, fails)
     come_apart(leased, take_turns(tenant))
+    assert ("stays on GPU 0" in leased.log.read_text()) == (fails != "nothing")
 
 
 @BY_ITSELF
