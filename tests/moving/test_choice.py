@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from leased.moving.choice import REST_NS, WORTH, Choice, DeviceSeen, choose, cost_ns
+from leased.moving.idle_gpus import AGAIN_NS, IdleGpus
 
 GB = 1_000_000_000
 LONG_NS = 3600 * GB  # an hour
@@ -120,3 +121,17 @@ def test_no_job_goes_to_and_fro() -> None:
         places[chosen.job], rested[chosen.job] = chosen.to, 0
     assert moved == [1]
     assert places == {1: "c", 2: "a", 3: "b"}
+
+
+def test_a_job_that_has_not_stood_still_for_its_move_is_tried_again_soon() -> None:
+    gpus, seen, jobs = IdleGpus(), [FULL, device("b", {})], {1, 2}
+
+    def chosen(at: int) -> Choice | None:
+        return gpus.choose(at, seen, lambda choice: choice.job == 1)
+
+    gpus.begins(LONG_NS, 1)
+    assert chosen(LONG_NS + AGAIN_NS - 1) is None
+    assert chosen(LONG_NS + AGAIN_NS) == Choice(1, "b")
+    gpus.note({1: LONG_NS + 1}, jobs)
+    assert chosen(LONG_NS + REST_NS) is None
+    assert chosen(LONG_NS + REST_NS + 1) == Choice(1, "b")
