@@ -56,6 +56,12 @@ class Moves:
 
     def begin(self, tenant: Tenant, new: Gpu, by: str) -> Move:
         """Refused: the job cannot move there, and has not been touched."""
+        total, checks = self.plan(tenant, new)
+        return self.mover.begin(tenant, new, total, by, checks)
+
+    def plan(self, tenant: Tenant, new: Gpu) -> tuple[int, Checks]:
+        """What the job would see of that GPU (bytes), and what to ask while it moves. Refused: it
+        cannot move there now."""
         old = self.leases.gpus[tenant.gang[0]]
         fences = shard_memory.moved(self.config(), old, new, tenant.totals[old.uuid])
         total = self.gangs.totals([new], tenant.given, fences=fences)[new.uuid]
@@ -64,9 +70,13 @@ class Moves:
             self.check(tenant, new)
             self._check_room(tenant, new, total)
 
+        def check_drained() -> None:
+            self._check_processes(tenant)
+            self._check_gpu(tenant, new)
+            self._check_room(tenant, new, total)
+
         check()
-        checks = Checks(check, partial(self._check_processes, tenant))
-        return self.mover.begin(tenant, new, total, by, checks)
+        return total, Checks(check, check_drained)
 
     def moved(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """How the last move of a job goes, or how it ended."""

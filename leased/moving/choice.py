@@ -2,20 +2,21 @@
 
 A move is worth it where jobs take turns on one GPU since their memory does not fit together, while
 another GPU of its kind has room for one of them. A move costs what its memory takes over the link
-and what the driver takes; it saves turns of which only one job's worth is used. So the jobs must
-have taken turns for some times as long as a move takes: jobs that will soon end, or that were
-about to fit, are left alone. A job that was moved rests, so none goes to and fro.
+and what the driver takes; it saves, of the time in which they take turns, the part in which nobody
+uses the other GPU. So that has to have been some times as long as a move takes: jobs that will soon
+end, or that were about to fit, are left alone. A job that was moved rests, so none goes to and fro.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 DRIVER_S = 1.3  # the driver's part of a move: 0.8 s for a small program on an H200, parked
+BUSY = 0.9  # a device that is busy for such a part of the time is no idle one
 WORTH = 5  # jobs have taken turns for so many times as long as a move takes
-REST_NS = 600_000_000_000  # of a job that was moved, or that could not be
+REST_NS = 600_000_000_000  # of a job that was moved, or that stayed
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class DeviceSeen:
     turns: frozenset[int] = frozenset()
     turns_ns: int = 0
     link: float = 1.0
+    busy: float = 0.0
 
 
 class Choice(NamedTuple):
@@ -43,22 +45,43 @@ class Choice(NamedTuple):
     to: str
 
 
-def choose(devices: Iterable[DeviceSeen], rested: Mapping[int, int]) -> Choice | None:
-    """rested: for how many ns jobs have rested that were moved, or were refused. None: no move is
-    worth it."""
+def choose(
+    devices: Iterable[DeviceSeen],
+    rested: Mapping[int, int],
+    may: Callable[[Choice], bool] = lambda _: True,
+) -> Choice | None:
+    """rested: for how many ns jobs have rested that were moved, or stayed. may: whether nothing
+    else hinders a move. None: no move is worth it."""
     seen = list(devices)
-    for device in seen:
-        if len(device.turns) < 2:
+    found = (_chosen(device, seen, rested, may) for device in seen if len(device.turns) > 1)
+    return next((choice for choice in found if choice is not None), None)
+
+
+def _chosen(
+    device: DeviceSeen,
+    seen: Iterable[DeviceSeen],
+    rested: Mapping[int, int],
+    may: Callable[[Choice], bool],
+) -> Choice | None:
+    """Of the jobs that take turns on one device: rather one without which the others fit, for
+    which it is worth to wait, then the one that costs least."""
+    for more, cost, job in sorted(_order(job, device) for job in device.turns):
+        if rested.get(job, REST_NS) < REST_NS:
             continue
-        for job in sorted(device.turns, key=lambda job: (cost_ns(job, device), job)):
-            if rested.get(job, REST_NS) < REST_NS:
+        for busy, target in _targets(job, device, seen):
+            if not may(Choice(job, target)):
                 continue
-            if device.turns_ns < WORTH * cost_ns(job, device):
-                continue
-            target = _roomiest(device.jobs.get(job, 0), device, seen)
-            if target is not None:
+            if device.turns_ns * (1 - busy) >= WORTH * cost:
                 return Choice(job, target)
+            if not more:
+                return None
     return None
+
+
+def _order(job: int, device: DeviceSeen) -> tuple[bool, int, int]:
+    """Whether the others do not fit without it, what it costs, and the job."""
+    left = sum(device.jobs.values()) - device.jobs.get(job, 0)
+    return left > device.room, cost_ns(job, device), job
 
 
 def cost_ns(job: int, device: DeviceSeen) -> int:
@@ -67,12 +90,15 @@ def cost_ns(job: int, device: DeviceSeen) -> int:
     return int((DRIVER_S + size / device.link) * 1e9)
 
 
-def _roomiest(size: int, device: DeviceSeen, seen: Iterable[DeviceSeen]) -> str | None:
-    """The device of the same kind with the most room left, if the job fits beside what is there."""
-    left = {
-        other.uuid: other.room - sum(other.jobs.values())
-        for other in seen
-        if other.uuid != device.uuid and other.kind == device.kind and not other.turns
-    }
-    fits = [uuid for uuid, room in left.items() if room >= size]
-    return max(fits, key=lambda uuid: (left[uuid], uuid), default=None)
+def _targets(job: int, device: DeviceSeen, seen: Iterable[DeviceSeen]) -> list[tuple[float, str]]:
+    """The devices of the same kind that are not always busy, and where the job fits beside what is
+    there, with how busy they are: the least busy ones first, of those the one with the most room
+    left."""
+    size, found = device.jobs.get(job, 0), []
+    for other in seen:
+        if other.uuid == device.uuid or other.kind != device.kind or other.turns:
+            continue
+        left = other.room - sum(other.jobs.values()) - size
+        if left >= 0 and other.busy < BUSY:
+            found.append((round(other.busy, 1), -left, other.uuid))
+    return [(busy, uuid) for busy, _, uuid in sorted(found)]

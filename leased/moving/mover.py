@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -47,18 +47,19 @@ MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
 class Checks(NamedTuple):
     """Refused: something hinders a move (admin/moves.py). job: called just before the job is
-    touched. processes: of what its processes have, which they tell a moment late; called when they
-    have drained."""
+    touched. drained: called when it has drained, which may take minutes: of the new GPU as it is
+    then, and of what its processes have, which they tell a moment late."""
 
     job: Callable[[], None]
-    processes: Callable[[], None]
+    drained: Callable[[], None]
 
 
 @dataclass
 class Move:
     """A move that is under way or over. total: what the job sees of the new GPU (bytes). by: whose
     wish it is. state: MOVING, MOVED or STAYED. arrived: it is on the new GPU, also a moment before
-    the end. why: why it stayed. dead_s: for how long it could not work, without the time in which
+    the end. touched_ns: since when it was about to stand still; 0: it was not. why: why it stayed.
+    dead_s: for how long it could not work, without the time in which
     its memory comes back; driver_s: the driver's part of it."""
 
     job: str
@@ -69,6 +70,7 @@ class Move:
     checks: Checks
     state: str = MOVING
     arrived: bool = False
+    touched_ns: int = 0
     why: str = ""
     dead_s: float = 0.0
     driver_s: float = 0.0
@@ -124,14 +126,18 @@ class Mover:
         """Whether a job is being moved."""
         return self._now is not None and not self._now.done()
 
-    def is_moving(self, job_id: int) -> bool:
-        """Whether this one is."""
-        move = self._moves.get(job_id)
-        return move is not None and move.state == MOVING
-
     def last(self, job_id: int) -> Move | None:
         """The last move of a job, if it is known."""
         return self._moves.get(job_id)
+
+    async def why_taken(self, gpu: Gpu) -> str:
+        """Why no job can move to a GPU, as far as that is not of any job: a process of no sharing
+        job uses it, or NVML does not say; "": nothing hinders it."""
+        try:
+            await self._check_free(gpu)
+        except Stays as why:
+            return str(why)
+        return ""
 
     async def end(self) -> None:
         """The daemon ends: a move that is under way turns back, or arrives, first. What a former
@@ -171,10 +177,12 @@ class Mover:
             await self._drain.make_ready(tenant)
             await self._check(driver, tenant, move)
             move.checks.job()
+            move.touched_ns = self._leases.clock()
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain.park(tenant)
-                move.checks.processes()
+                await self._check_free(move.new)
+                move.checks.drained()
                 crosses = self._leases.clock()
                 await self._cross(driver, tenant, move)
                 move.dead_s = (self._leases.clock() - began) / 1e9
@@ -205,22 +213,33 @@ class Mover:
     async def _check_gpus(self, move: Move) -> None:
         """Stays: one of its processes uses further GPUs, or a stranger the new one."""
         gpus = list(self._leases.gpus)
-        try:
-            answer = await self._nvml.look([gpu.uuid for gpu in gpus])
-            seen = {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
-        except (Silent, nvml_answers.Unsound) as fault:
-            raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
+        seen = await self._seen(gpus)
+        self._check_strangers(move.new, seen)
         for gpu in gpus:
             beside = move.pids.keys() & seen[gpu.uuid].keys() if gpu != move.old else set()
             if beside:
                 raise Stays(f"its process {min(beside)} uses GPU {gpu.index} too")
-        there = self._leases.tenants.sharing(move.new.uuid)
+
+    async def _check_free(self, gpu: Gpu) -> None:
+        """Stays: see why_taken()."""
+        self._check_strangers(gpu, await self._seen([gpu]))
+
+    def _check_strangers(self, gpu: Gpu, seen: Mapping[str, Mapping[int, int]]) -> None:
+        there = self._leases.tenants.sharing(gpu.uuid)
         known = {client.pid for tenant in there for client in tenant.clients}
-        strangers = seen[move.new.uuid].keys() - known
+        strangers = seen[gpu.uuid].keys() - known
         if strangers:
             raise Stays(
-                f"process {min(strangers)}, which is of no sharing job, uses GPU {move.new.index}"
+                f"process {min(strangers)}, which is of no sharing job, uses GPU {gpu.index}"
             )
+
+    async def _seen(self, gpus: Sequence[Gpu]) -> dict[str, Mapping[int, int]]:
+        """By UUID, the processes that use it."""
+        try:
+            answer = await self._nvml.look([gpu.uuid for gpu in gpus])
+            return {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
+        except (Silent, nvml_answers.Unsound) as fault:
+            raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
 
     # -- the driver's part -----------------------------------------------------------
 

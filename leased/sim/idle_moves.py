@@ -44,9 +44,10 @@ class IdleMoves:
 
     def _beat(self) -> None:
         node, now = self._node, self._node.timeline.now
-        moving = () if self._moving is None else (self._moving,)
-        self._gpus.note(now, moving, node.clients)
-        chosen = None if moving else self._gpus.choose(now, self._looked())
+        moving = {} if self._moving is None else {self._moving: now}
+        self._gpus.note(moving, node.clients)
+        seen = self._gpus.look(now, self._looked())
+        chosen = None if moving else self._gpus.choose(now, seen, self._may)
         if chosen is not None:
             self._move(chosen)
         if node.clients:
@@ -59,10 +60,11 @@ class IdleMoves:
             for device, memory in zip(arbiter.devices.values(), self._node.memory)
         ]
 
-    def _move(self, chosen: Choice) -> None:
+    def _may(self, chosen: Choice) -> bool:
         client = self._node.clients[chosen.job]
-        if not client.swaps or len(client.job.gpus) != 1:
-            return
+        return client.swaps and len(client.job.gpus) == 1
+
+    def _move(self, chosen: Choice) -> None:
         self._moving = chosen.job
         self._node.tell(Parked(chosen.job, BY, suspended=True))
         self._wait(chosen)

@@ -34,7 +34,7 @@ from tests.bench import across_evidence
 from tests.bench.across_evidence import Scene, Trouble
 from tests.bench.across_nodes import of_daemons
 from tests.bench.across_simulated import part
-from tests.bench.across_spans import NOT_YET, Down, Had, Log, Place, broken
+from tests.bench.across_spans import NOT_YET, Down, Had, Log, Place, broken, read_all
 from tests.support.lan import Lan
 from tests.support.nodes import ROOT, Nodes
 from tests.support.together import zip_strict
@@ -89,7 +89,7 @@ class Fleet:
 
     def all_had(self) -> dict[Place, Sequence[Had]]:
         """When each job had its GPU on each node."""
-        return {place: log.had() for place, log in self.of_ranks.items()}
+        return read_all(self.of_ranks)
 
     def runs(self, job: int, all_had: Mapping[Place, Sequence[Had]]) -> list[list[Had]]:
         """When it had them on all of its nodes at once, and is over: what it had on each."""

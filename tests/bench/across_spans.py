@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,14 @@ class Log:
         elif what == RELEASED and self.granted:
             self.done.append(Had(self.granted, self.revoked, at))
             self.granted = self.revoked = 0
+
+
+def read_all(logs: Mapping[Place, Log]) -> dict[Place, Sequence[Had]]:
+    """When each job had its GPU on each node, without what has begun since this was called: the
+    logs are read one after another, and jobs go on meanwhile. Whoever got a GPU by then got it
+    after the one before had noted its release."""
+    now = time.monotonic_ns()
+    return {place: [one for one in log.had() if one.granted <= now] for place, log in logs.items()}
 
 
 def is_orphan(had: Had, down: Iterable[Down]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.bench.across_ranks import GRANTED, RELEASED, REVOKED, ROW
-from tests.bench.across_spans import NOT_YET, Down, Had, Log, Place, broken
+from tests.bench.across_spans import NOT_YET, Down, Had, Log, Place, broken, read_all
 
 JOBS = {2: ["a", "b"], 4: ["b", "c"], 6: ["b"], 7: ["b"]}  # 7 has the other GPU
 
@@ -61,3 +62,11 @@ def test_a_log_is_read_on_and_a_lease_that_nobody_has_ended_goes_on(tmp_path: Pa
     assert log.had() == [Had(5, 8, 9), Had(20, 0, NOT_YET)]
     log.path.write_bytes(data + ROW.pack(RELEASED, 30))
     assert log.had() == [Had(5, 8, 9), Had(20, 26, 30)]
+
+
+def test_what_begins_while_the_logs_are_read_is_left_for_the_next_time(tmp_path: Path) -> None:
+    """A log that was read before it may not have the release that this followed."""
+    log, later = Log(tmp_path / "2.a"), time.monotonic_ns() + 10**15
+    rows = [(GRANTED, 5), (REVOKED, 8), (RELEASED, 9), (GRANTED, later)]
+    log.path.write_bytes(b"".join(ROW.pack(*row) for row in rows))
+    assert read_all({(2, "a"): log}) == {(2, "a"): [Had(5, 8, 9)]}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from leased.moving.choice import REST_NS, WORTH, Choice, DeviceSeen, choose, cost_ns
+from leased.moving.idle_gpus import AGAIN_NS, IdleGpus
 
 GB = 1_000_000_000
 LONG_NS = 3600 * GB  # an hour
@@ -18,13 +19,14 @@ def device(
     jobs: Mapping[int, int],
     turns_ns: int = 0,
     kind: str = "H200",
+    *,
     resident: Mapping[int, int] | None = None,
+    busy: float = 0.0,
 ) -> DeviceSeen:
     """Its jobs take turns if they have for some time."""
     turns = frozenset(jobs) if turns_ns else frozenset[int]()
-    return DeviceSeen(
-        uuid, kind, ROOM, jobs, jobs if resident is None else resident, turns, turns_ns, 50e9
-    )
+    there = jobs if resident is None else resident
+    return DeviceSeen(uuid, kind, ROOM, jobs, there, turns, turns_ns, 50e9, busy)
 
 
 FULL = device("a", {1: 90 * GB, 2: 95 * GB}, LONG_NS)
@@ -35,12 +37,23 @@ FULL = device("a", {1: 90 * GB, 2: 95 * GB}, LONG_NS)
     [
         ([device("b", {})], Choice(1, "b")),
         ([device("b", {7: 40 * GB}), device("c", {8: 10 * GB})], Choice(1, "c")),
+        ([device("b", {7: 40 * GB}), device("c", {8: 10 * GB}, busy=0.5)], Choice(1, "b")),
+        ([device("b", {7: 40 * GB}, busy=1.0)], None),
         ([device("b", {7: 60 * GB})], None),
         ([device("b", {}, kind="H100")], None),
         ([device("b", {7: 70 * GB, 8: 72 * GB}, LONG_NS)], None),
         ([], None),
     ],
-    ids=["idle", "roomiest", "no room", "other kind", "takes turns itself", "alone"],
+    ids=[
+        "idle",
+        "roomiest",
+        "idlest",
+        "busy",
+        "no room",
+        "other kind",
+        "takes turns itself",
+        "alone",
+    ],
 )
 def test_the_smallest_goes_where_most_room_is(
     others: list[DeviceSeen], chosen: Choice | None
@@ -53,6 +66,29 @@ def test_only_what_has_gone_on_for_some_times_a_move_is_worth_one() -> None:
     worth = WORTH * cost_ns(1, FULL)
     assert choose([device("a", jobs, worth), idle], {}) == Choice(1, "b")
     assert choose([device("a", jobs, worth - 1), idle], {}) is None
+
+
+def test_a_gpu_that_is_busy_half_of_the_time_is_worth_half_as_much() -> None:
+    jobs, half = {1: 90 * GB, 2: 95 * GB}, device("b", {7: 10 * GB}, busy=0.5)
+    worth = WORTH * cost_ns(1, FULL)
+    assert choose([device("a", jobs, 2 * worth), half], {}) == Choice(1, "b")
+    assert choose([device("a", jobs, 2 * worth - 1), half], {}) is None
+
+
+def test_rather_the_one_moves_without_which_the_others_fit() -> None:
+    """Also if that takes longer; where it cannot move, another one does."""
+    jobs = {1: 90 * GB, 2: 95 * GB, 3: 5 * GB}
+    full, small = device("a", jobs, LONG_NS), WORTH * cost_ns(3, device("a", jobs))
+    assert choose([full, device("b", {})], {}) == Choice(1, "b")
+    assert choose([device("a", jobs, small), device("b", {})], {}) is None
+    assert choose([full, device("b", {7: 100 * GB})], {}) == Choice(3, "b")
+
+
+def test_where_one_is_hindered_another_one_moves_or_to_another_gpu() -> None:
+    idle = [FULL, device("b", {}), device("c", {7: 1 * GB})]
+    assert choose(idle, {}, lambda choice: choice != Choice(1, "b")) == Choice(1, "c")
+    assert choose(idle, {}, lambda choice: choice.job != 1) == Choice(2, "b")
+    assert choose(idle, {}, lambda _: False) is None
 
 
 def test_a_job_that_has_moved_rests_and_another_one_moves() -> None:
@@ -85,3 +121,17 @@ def test_no_job_goes_to_and_fro() -> None:
         places[chosen.job], rested[chosen.job] = chosen.to, 0
     assert moved == [1]
     assert places == {1: "c", 2: "a", 3: "b"}
+
+
+def test_a_job_that_has_not_stood_still_for_its_move_is_tried_again_soon() -> None:
+    gpus, seen, jobs = IdleGpus(), [FULL, device("b", {})], {1, 2}
+
+    def chosen(at: int) -> Choice | None:
+        return gpus.choose(at, seen, lambda choice: choice.job == 1)
+
+    gpus.begins(LONG_NS, 1)
+    assert chosen(LONG_NS + AGAIN_NS - 1) is None
+    assert chosen(LONG_NS + AGAIN_NS) == Choice(1, "b")
+    gpus.note({1: LONG_NS + 1}, jobs)
+    assert chosen(LONG_NS + REST_NS) is None
+    assert chosen(LONG_NS + REST_NS + 1) == Choice(1, "b")

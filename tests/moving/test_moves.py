@@ -353,6 +353,52 @@ def test_a_process_of_no_job_on_the_new_gpu_keeps_the_job_where_it_is(
     output(job)
 
 
+# A kernel of seconds for each line.
+SLOW = (
+    SET_UP
+    + CHECK
+    + """
+p = ok(d.cuMemAlloc(4096)); ok(d.cuMemsetD32(p, 7, 1024)); ok(d.cuCtxSynchronize())
+say("ready")
+for order in sys.stdin:
+    ok(spin(int(order) * 1_000_000_000)); say("works")
+    ok(d.cuCtxSynchronize()); check(p, 1024, 7); say("right")
+"""
+)
+
+
+@pytest.mark.parametrize("by", ["drained", "of no sharing job"])
+def test_what_the_new_gpu_becomes_while_the_job_finishes_its_work_counts(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, by: str
+) -> None:
+    """That may take minutes. The job stays, and works on."""
+    job = tenant(1, "memory:swap", "-c", SLOW)
+    assert line(job) == "ready"
+    tell(job, "20" if by != "drained" else "5")
+    assert line(job) == "works"
+    assert asked(leased, op="move", job_id=1, gpu="1")["state"] == "moving"
+
+    def parked() -> bool:
+        (shown,) = ask(leased.admin_socket, {"op": "status"})["tenants"]
+        return bool(shown["parked"])
+
+    def stayed() -> bool:
+        return bool(asked(leased, op="moved", job_id=1)["state"] == "stayed")
+
+    wait_until("it to drain", parked)
+    with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
+        if by == "drained":
+            ask(leased.admin_socket, {"op": "drain", "device": "1"})
+        else:
+            assert line(others.start(sys.executable, "-c", HAS, socket="")) == "0"
+        wait_until("the end", stayed)
+        assert by in asked(leased, op="moved", job_id=1)["why"]
+    assert line(job) == "right"
+    tell(job, "0")
+    assert (line(job), line(job)) == ("works", "right")
+    output(job)
+
+
 def who_may(leased: Leased, uid: int) -> str:
     os.seteuid(uid)
     try:
@@ -382,16 +428,22 @@ def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str)
     output(job)
 
 
-@pytest.mark.daemon(
+BY_ITSELF = pytest.mark.daemon(
     extra="[limits]\nmove_idle = true\n",
     hurried=["leased.moving.choice.DRIVER_S=0.1", "leased.moving.idle_gpus.BEAT_S=0.2"],
 )
-def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
-    tenant: Start, leased: Leased
-) -> None:
+
+
+def take_turns(tenant: Start) -> list[subprocess.Popen[str]]:
+    """Two jobs that do not fit on one GPU."""
     jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, "600") for n in (1, 2)]
     for job in jobs:
         assert line(job) == "ready"
+    return jobs
+
+
+def come_apart(leased: Leased, jobs: list[subprocess.Popen[str]]) -> None:
+    """Wait until one has moved; both are right at their ends."""
 
     def places() -> set[int]:
         told = [asked(leased, op="mine", job_id=n)["jobs"][0]["gpus"] for n in (1, 2)]
@@ -403,3 +455,32 @@ def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
     assert {line(job).split()[0] for job in jobs} == {"00", "01"}
     for job in jobs:
         output(job)
+
+
+@BY_ITSELF
+@pytest.mark.parametrize("fails", ["nothing", "restore"])
+def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, fails: str
+) -> None:
+    """Where the move of the one fails, it stays, and the other one moves."""
+    if fails != "nothing":
+        emulated_gpu.fail(0, fails)
+    come_apart(leased, take_turns(tenant))
+    assert ("stays on GPU 0" in leased.log.read_text()) == (fails != "nothing")
+
+
+@BY_ITSELF
+def test_a_gpu_that_others_have_is_used_as_soon_as_they_have_left_it(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    """A job with a GPU of its own is none of the daemon's, which sees its processes alone."""
+    with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
+        whole = others.start(sys.executable, "-c", HAS, socket="")
+        assert line(whole) == "0"
+        jobs = take_turns(tenant)
+        hindered = f"could move, but process {whole.pid}, which is of no sharing job"
+        for n in (1, 2):
+            said = f"job {n} takes turns and {hindered}"
+            wait_until(said, lambda said=said: said in leased.log.read_text())  # type: ignore[misc]
+        tell(whole)
+    come_apart(leased, jobs)

@@ -52,3 +52,38 @@ def test_jobs_that_soon_end_stay_where_they_are() -> None:
     run = simulation(*short)
     run.run()
     assert not run.idle_moves.moved
+
+
+def test_jobs_that_pause_move_apart_too() -> None:
+    """Each waits for the other for most of the time, though never for long without a pause."""
+    pauses = ((5 * S, 2 * S),) * 60
+    pair = [Job(f"job {n}", 90 * GIB, pauses, swaps=True) for n in (1, 2)]
+    apart, together = simulation(*pair), simulation(*pair, moves=False)
+    assert apart.run().makespan < 0.75 * together.run().makespan
+    assert len(apart.idle_moves.moved) == 1
+
+
+def test_a_job_that_always_works_is_not_disturbed() -> None:
+    """There is room beside it, and nothing would be gained: three jobs for two GPUs."""
+    works = Job("works", 40 * GIB, ((WORKS * S, 0),), (1,), swaps=True)
+    run = simulation(*pair_and(works))
+    assert run.run().jobs[2].end <= WORKS * S
+    assert all(moved.at >= WORKS * S for moved in run.idle_moves.moved)
+
+
+def test_three_jobs_of_two_gpus_of_which_one_is_small() -> None:
+    """The small one stays beside one of the others, so neither of these takes turns any more."""
+    run = simulation(*pair_and(Job("small", 10 * GIB, ((WORKS * S, 0),), swaps=True)))
+    run.run()
+    assert [moved.who for moved in run.idle_moves.moved if moved.at < WORKS * S] == [1]
+
+
+def test_where_one_cannot_move_the_other_one_does() -> None:
+    """A smaller job with managed memory, and one with two GPUs."""
+    gpus, long = (H200,) * 3, ((WORKS * S, 0),)
+    stays = [Job("managed", 80 * GIB, long), Job("gang", 80 * GIB, long, (0, 1), swaps=True)]
+    for other in stays:
+        pair = (other, Job("job", 90 * GIB, long, swaps=True))
+        run = Simulation(Trace(gpus, pair), Setting(moves=True))
+        run.run()
+        assert [moved.who for moved in run.idle_moves.moved] == [1]

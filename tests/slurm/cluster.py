@@ -67,10 +67,11 @@ class Accounting:
 @dataclass(frozen=True)
 class Machine:
     """What is a node's own on a machine that has several. plugin_args: of the plugin's line there.
-    env: of its slurmd, and of the tasks of jobs."""
+    env: of its slurmd, and of the tasks of jobs. within: what its slurmd's command begins with."""
 
     plugin_args: Sequence[str]
     env: Mapping[str, str]
+    within: Sequence[str] = ()
 
 
 class PrivateSlurm:
@@ -321,7 +322,8 @@ class PrivateSlurm:
 
     def start_slurmd(self, node: str, *arguments: str) -> Daemon:
         """Start the slurmd of one node."""
-        command = ("/usr/sbin/slurmd", "-D", "-N", node, *arguments)
+        within = self.machines[node].within if node in self.machines else ()
+        command = (*within, "/usr/sbin/slurmd", "-D", "-N", node, *arguments)
         return self._start(f"slurmd-{node}", *command, env=self.slurmd_env | self.node_env(node))
 
     def node_env(self, node: str) -> dict[str, str]:
