@@ -367,11 +367,14 @@ def _pids(tenant: Tenant) -> set[int]:
 def _parts(
     tenants: list[Tenant], busy: int | None, work: Mapping[int, int]
 ) -> dict[int, float] | None:
-    """By job, the part of the time in which the device worked for it. None: NVML does not say."""
+    """By job, the part of the time in which the device worked for it. None: NVML does not say.
+
+    While a graph is stopped or waits, NVML may take the device for busy, but not its process.
+    """
     total = sum(work.values())
     if busy is None or (busy and not total):
         return None
     if not total:
         return dict.fromkeys((tenant.job_id for tenant in tenants), 0.0)
-    of_all = busy / 100 / total
+    of_all = min(busy, total) / 100 / total
     return {t.job_id: of_all * sum(work.get(pid, 0) for pid in _pids(t)) for t in tenants}

@@ -321,6 +321,17 @@ def test_a_job_that_keeps_more_than_its_limit_takes_turns() -> None:
     assert node.controlled(one)
 
 
+def test_a_job_that_keeps_to_its_limit_may_leave_work_that_waits() -> None:
+    """NVML takes the device for busy, as with graphs on an H200."""
+    node = Node()
+    tenant = node.job(1, limit=0.3)
+    process = node.process(tenant)
+    for _ in range(20):
+        node.look(1, (process, 30))
+        node.answer(tenant, process, 1.0)
+    assert not node.slices.disobeys(tenant)
+
+
 def test_many_looks_send_next_to_nothing() -> None:
     """256 processes of four jobs, whose use changes a little all the time."""
     node = Node()
