@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from leased.base.errors import Refused
 from leased.config.config import Config
@@ -22,14 +22,7 @@ class UserLimits:
 
     @classmethod
     def of(cls, config: Config) -> UserLimits:
-        return cls(
-            quantum_min_ns=config.quantum_min_ns,
-            quantum_max_ns=config.quantum_max_ns,
-            lock_off=config.lock_off,
-            oversub=config.oversub,
-            exclusion=config.exclusion,
-            request_max=config.request_max,
-        )
+        return cls(**{each.name: getattr(config, each.name) for each in fields(cls)})
 
     def check(self, wanted: Resolved) -> None:
         """Refused: a job may not have that here."""

@@ -1,4 +1,5 @@
-"""Read a text file that an administrator wrote, whatever may lie in its place."""
+"""Text files: reading one that an administrator wrote, whatever may lie in its place, and replacing
+one of ours."""
 
 from __future__ import annotations
 
@@ -30,3 +31,22 @@ def read(path: Path, most: int, *, follow: bool = True) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(path))
     return data
+
+
+def replace(path: Path, text: str, mode: int = 0o600, *, sync: bool = False) -> None:
+    """Write a file at once: a reader finds all of the old one or all of the new one. OSError: the
+    old one is still there. sync: it is on the disk when this returns."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(new, flags, 0o600), "w") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        new.rename(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

@@ -6,10 +6,10 @@ import os
 import pwd
 import shlex
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from leased.api import own_job_answers as answers
-from leased.api.client import Answer, ask
+from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count, first_of, size
 from leased.cli import show_classes, show_shares
@@ -40,33 +40,13 @@ def tenant_socket(given: Path | None, conf: Path) -> Path:
         return config.Config().tenant_socket
 
 
-def _ask(path: Path, request: dict[str, Any]) -> Answer:
-    """NoAnswer: in words for users, who may ask on a host that has no GPU."""
+def ask_own(path: Path, op: str, **fields: str) -> Any:
+    """The answer to a question about the user's own jobs (leased/admin/questions.py). NoAnswer: in
+    words for users, who may ask on a host that has no GPU."""
     try:
-        return ask(path, request)
+        return ask(path, {"op": op, **fields})
     except NoAnswer as fault:
         raise NoAnswer(str(fault), ELSEWHERE) from None
-
-
-def ask_mine(path: Path, job: str | None) -> answers.Mine:
-    """The user's jobs, or one."""
-    which = {} if job is None else {"job_id": job}
-    return cast(answers.Mine, _ask(path, {"op": "mine", **which}))
-
-
-def ask_park(path: Path, op: str, job: str) -> answers.Mine:
-    """op: park or unpark."""
-    return cast(answers.Mine, _ask(path, {"op": op, "job_id": job}))
-
-
-def ask_move(path: Path, job: str, gpu: str) -> Answer:
-    """Begin to move a job; see leased/admin/moves.py."""
-    return _ask(path, {"op": "move", "job_id": job, "gpu": gpu})
-
-
-def ask_moved(path: Path, job: str) -> Answer:
-    """How that goes."""
-    return _ask(path, {"op": "moved", "job_id": job})
 
 
 def park_text(answer: answers.Mine) -> str:
@@ -83,11 +63,6 @@ def _parks(job: answers.OwnJob) -> str:
 
 def unpark_text(answer: answers.Mine) -> str:
     return "\n".join(f"job {job['job']} {_state(job)}" for job in answer["jobs"])
-
-
-def ask_env(path: Path) -> answers.Env:
-    """The variables that make this process a client of its job; see env_text()."""
-    return cast(answers.Env, _ask(path, {"op": "env"}))
 
 
 def env_text(answer: answers.Env) -> str:

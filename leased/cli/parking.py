@@ -16,7 +16,7 @@ def subcommand(op: str, summary: str, text: Callable[[answers.Mine], str]) -> Su
 
     def run(chosen: argparse.Namespace) -> ExitStatus:
         path = mine.tenant_socket(chosen.socket, chosen.config)
-        answer = mine.ask_park(path, op, chosen.job)
+        answer: answers.Mine = mine.ask_own(path, op, job_id=chosen.job)
         print_answer(chosen, answer, lambda: text(answer))
         return ExitStatus.DONE
 

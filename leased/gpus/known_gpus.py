@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -52,10 +51,7 @@ def _described(entry: dict[str, object]) -> Described:
 def save(folder: Path, gpus: list[Described]) -> None:
     """Keep the devices for the next daemon. On a full disk that is logged and left out."""
     content = {"boot": procfs.boot_id(), "gpus": [asdict(gpu) for gpu in gpus]}
-    fresh = folder / f"{NAME}.new"
     try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(content, file)
-        fresh.replace(folder / NAME)
+        text_file.replace(folder / NAME, json.dumps(content))
     except OSError as fault:
         log.warning("cannot write %s: %s", folder / NAME, fault)

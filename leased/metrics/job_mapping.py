@@ -82,7 +82,7 @@ class JobMapping:
         for name, text in files.items():
             if self._now(name) != text:
                 self._note(self._written | {name: text})
-                self._put(name, text)
+                text_file.replace(self.directory / name, text, MODE)
         for name in self._written.keys() - files.keys():
             if self._now(name) == self._written[name]:
                 (self.directory / name).unlink(missing_ok=True)
@@ -104,15 +104,6 @@ class JobMapping:
             return None
         return found.decode(errors="replace")
 
-    def _put(self, name: str, text: str) -> None:
-        """Write a file at once: a reader sees what was there before, or all of this."""
-        beside = self.directory / f".{name}.new"
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
-            os.fchmod(file.fileno(), MODE)
-            file.write(text)
-        beside.replace(self.directory / name)
-
     # -- what was written ---------------------------------------------------------------
 
     def _left(self) -> dict[str, str]:
@@ -128,7 +119,7 @@ class JobMapping:
         if files == self._written:
             return
         if files:
-            self._put(OURS, json.dumps(files))
+            text_file.replace(self.directory / OURS, json.dumps(files), MODE)
         else:
             (self.directory / OURS).unlink(missing_ok=True)
         self._written = dict(files)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from leased.base import text_file
+
 NAME = "alive"
 LONGEST_S = 120  # the same as LONGEST_ALIVE in gpu_share.lua
 VALID_S = 90  # longer than a rest of the placer and its next look, where slurmctld is busy
@@ -18,10 +20,7 @@ VALID_S = 90  # longer than a rest of the placer and its next look, where slurmc
 
 def write(folder: Path, now: int, hold_s: int) -> None:
     """Write the file, valid from now on. OSError: it cannot be written."""
-    beside = folder / f"{NAME}.new"
-    beside.write_text(f"{now + VALID_S} {hold_s}\n")
-    beside.chmod(0o644)
-    beside.replace(folder / NAME)
+    text_file.replace(folder / NAME, f"{now + VALID_S} {hold_s}\n", 0o644)
 
 
 def counts(folder: Path, now: int) -> bool | None:

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from leased import __version__
+from leased.admin.label_check import request_of
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
 from leased.base.words import count
 from leased.config import config, options
+from leased.config.options import Resolved
 from leased.matching import model
 from leased.node import small_service
 from leased.node.service_manager import notify
 from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
-from leased.placement.api import ANYBODY, Request
+from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
 from leased.placer.ending import LastGiven
@@ -54,14 +56,7 @@ def understand(text: str) -> Request | None:
         said = options.parse(text)
     except Refused:
         return None
-    request = Request(
-        said.request or 0.0,
-        affinity=said.affinity or None,
-        anti_affinity=said.anti_affinity or None,
-        exclusion=said.exclusion or None,
-        chain=(ANYBODY, said.chain) if said.chain else None,
-        job_class=said.job_class or options.NONE,
-    )
+    request = request_of(Resolved.of(said, options.PLAIN))
     mode = said.space is not None or (said.sm is not None and said.sm < 1)
     placed = request.has_labels or request.share or request.job_class != options.NONE
     return request if placed or mode else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from leased.base import text_file
 from leased.placer.model import Ticket, Tickets, Understand
 
 log = logging.getLogger("gpu-lease-placer")
@@ -53,9 +53,4 @@ def save(path: Path, tickets: Tickets) -> None:
     for each in jobs.values():
         del each["request"]
     text = json.dumps({"version": VERSION, "jobs": jobs}, separators=(",", ":"))
-    beside = path.with_suffix(".new")
-    with beside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    text_file.replace(path, text, sync=True)

@@ -18,13 +18,14 @@ import logging
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from leased.base import text_file
 from leased.processes import procfs
 from leased.processes.identity import ProcessId
-from leased.store import columns, owners, reading
+from leased.store import columns, owners, reading, writing
 from leased.store.records import TenantRecord
 
 log = logging.getLogger("gpu-leased")
@@ -63,7 +64,7 @@ class Registrations:
         path = self._path(registration.record.job_id)
         try:
             self._make_folder()
-            _replace(path, json.dumps(_said(registration)))
+            text_file.replace(path, json.dumps(_said(registration)))
         except (OSError, ValueError) as fault:
             self._failed(f"{path} cannot be written ({fault})")
             return
@@ -137,36 +138,13 @@ def _content(path: Path) -> str:
     return content.decode()
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace the file at once: a reader finds all of the old one or all of the new one."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-        new.rename(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
-
-
 def _said(registration: Registration) -> Mapping[str, object]:
-    record = registration.record
     return {
         "gpu_lease_job": VERSION,
         "boot": procfs.boot_id(),
-        "job_id": record.job_id,
-        "uid": record.uid,
-        "gang": record.gang,
-        "options": record.options,
-        "lock": record.lock,
-        "totals": dict(record.totals),
-        "opened": record.opened,
-        "name": record.name,
-        "start": record.start,
-        "nodes": json.dumps(record.nodes),
-        "stepds": [{"pid": process.pid, "start": process.start} for process in registration.stepds],
+        "job_id": registration.record.job_id,
+        **writing.tenant_row(registration.record),
+        "stepds": [asdict(process) for process in registration.stepds],
     }
 
 
@@ -174,8 +152,7 @@ def _parsed(said: Mapping[str, Any]) -> Registration:
     """ValueError, TypeError, KeyError: the file is damaged. What later releases add is ignored."""
     if columns.whole(said, "gpu_lease_job", 0, reading.MOST) != VERSION:
         raise ValueError(f"its version is {said['gpu_lease_job']}, not {VERSION}")
-    row = {**said, "gang": json.dumps(said["gang"])}
-    record = reading.record_of(row, {}, reading.totals_of(said["totals"]))
+    record = reading.record_of(said, {}, reading.totals_of(columns.parsed(said, "totals")))
     stepds: Iterable[Any] = said["stepds"]
     job = {"job_id": record.job_id}
     return Registration(record, tuple(reading.stepd_of({**stepd, **job})[0] for stepd in stepds))

@@ -394,7 +394,7 @@ def test_words_go_with_their_number(number: int, its: str, more: str) -> None:
 def test_a_terminal_s_edge_cuts_no_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mine, "ask_mine", lambda *_: own_jobs(1))
+    monkeypatch.setattr(mine, "ask_own", lambda *_: own_jobs(1))
     monkeypatch.setenv("COLUMNS", "60")
     ctl.main(["mine"])
     whole = capsys.readouterr().out

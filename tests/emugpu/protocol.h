@@ -72,21 +72,18 @@ enum emu_op {
 	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process's own
 	                    * memory */
 	EMU_IPC_CLOSE,     /* arg0 pointer */
-	EMU_IPC_EVENT_EXPORT, /* arg0 event -> r0 its progress */
-	EMU_IPC_EVENT_OPEN,   /* arg0 ctx, arg1 progress -> r0 event; r1: it is this process's
-	                       * own event */
-	EMU_POOL_CREATE,      /* arg0 device, arg1 most bytes or 0 -> r0 pool */
-	EMU_POOL_DESTROY,     /* arg0 pool */
-	EMU_POOL_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
-	EMU_POOL_TRIM,        /* arg0 pool, arg1 bytes to keep */
-	EMU_POOL_GET,         /* arg0 pool, arg1 enum emu_pool_value -> r0 */
-	EMU_POOL_SET,         /* arg0 pool, arg1 enum emu_pool_value, arg2 the new value */
-	EMU_POOL_OPEN,        /* arg0 pool, arg1 device, arg2 = 1: the device may reach the
-	                       * pool's memory; 0: it may not */
-	EMU_POOL_IS_OPEN,     /* arg0 pool, arg1 device -> r0 */
-	EMU_RM,               /* arg0 number of an ioctl of rm.h; payload its struct, then its
-	                       * parameters -> payload the same, as the kernel leaves them. Served
-	                       * at once, whatever was submitted before */
+	EMU_POOL_CREATE,   /* arg0 device, arg1 most bytes or 0 -> r0 pool */
+	EMU_POOL_DESTROY,  /* arg0 pool */
+	EMU_POOL_ALLOC,    /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
+	EMU_POOL_TRIM,     /* arg0 pool, arg1 bytes to keep */
+	EMU_POOL_GET,      /* arg0 pool, arg1 enum emu_pool_value -> r0 */
+	EMU_POOL_SET,      /* arg0 pool, arg1 enum emu_pool_value, arg2 the new value */
+	EMU_POOL_OPEN,     /* arg0 pool, arg1 device, arg2 = 1: the device may reach the
+	                    * pool's memory; 0: it may not */
+	EMU_POOL_IS_OPEN,  /* arg0 pool, arg1 device -> r0 */
+	EMU_RM,            /* arg0 number of an ioctl of rm.h; payload its struct, then its
+	                    * parameters -> payload the same, as the kernel leaves them. Served
+	                    * at once, whatever was submitted before */
 	EMU_CHECKPOINT,    /* arg0 enum emu_checkpoint, arg1 pid, arg2 ms of a lock or 0, or whether
 	                    * the process lets go of its connections at a checkpoint; payload of    a
 	                    * restore: old and new UUIDs, 16 bytes each -> r0 enum    emu_process_state,

@@ -129,9 +129,9 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "another job's": (says(job_id=8), "it is of job 8"),
     "a later version's": (says(gpu_lease_job=2), "its version is 2, not 1"),
     "no user's": (says(uid=-1), "uid is -1"),
-    "without a GPU": (says(gang=[]), "gang is not a list of devices"),
+    "without a GPU": (says(gang="[]"), "gang is not a list of devices"),
     "with a number for text": (says(options=5), "options is 5"),
-    "with a list for totals": (says(totals=[]), "totals is not an object"),
+    "with a list for totals": (says(totals="[]"), "totals is not an object"),
     "with a stepd that is none": (says(stepds=[{"pid": "x", "start": 1}]), "pid is"),
     "with stepds that are none": (says(stepds=[5]), "not a mapping"),
 }

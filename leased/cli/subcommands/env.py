@@ -10,7 +10,7 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
-    answer = mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
+    answer = mine.ask_own(mine.tenant_socket(chosen.socket, chosen.config), "env")
     commands = mine.env_text(answer)
     if commands or chosen.json:
         print_answer(chosen, answer, lambda: commands)

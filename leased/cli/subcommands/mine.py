@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
     path = mine.tenant_socket(chosen.socket, chosen.config)
-    answer = mine.ask_mine(path, chosen.job)
+    which = {} if chosen.job is None else {"job_id": chosen.job}
+    answer = mine.ask_own(path, "mine", **which)
     print_answer(chosen, answer, lambda: _fitting(mine.text(answer)))
     return ExitStatus.DONE
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> ExitStatus:
     """Refused: the job cannot move, or has stayed where it was."""
     path = mine.tenant_socket(chosen.socket, chosen.config)
-    answer = mine.ask_move(path, chosen.job, chosen.to)
+    answer = mine.ask_own(path, "move", job_id=chosen.job, gpu=chosen.to)
     answer = _until_over(path, chosen.job, answer)
     if answer["state"] != "moved":
         raise Refused(
@@ -37,7 +37,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 def _until_over(path: Path, job: str, answer: Answer) -> Answer:
     while answer["state"] == "moving":
         time.sleep(POLL_S)
-        answer = mine.ask_moved(path, job)
+        answer = mine.ask_own(path, "moved", job_id=job)
     return answer
 
 

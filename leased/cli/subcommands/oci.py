@@ -27,13 +27,15 @@ def ask(chosen: argparse.Namespace) -> answers.Env:
     """What this process's job needs. If the daemon does not answer: nothing, with a warning, since
     no container may fail to start because of us."""
     try:
-        return mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
+        path = mine.tenant_socket(chosen.socket, chosen.config)
+        answer: answers.Env = mine.ask_own(path, "env")
     except Refused as fault:
         print(
             f"gpu-leasectl: this container gets no lease of a shared GPU: {fault.sentence()}",
             file=sys.stderr,
         )
         return {"job_id": None}
+    return answer
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

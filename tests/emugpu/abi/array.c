@@ -1,5 +1,5 @@
-/* array.c: the emulated libcuda: arrays, and copies to and from them. An array is plain device
- * memory in rows, at an address that programs cannot learn. */
+/* array.c: the emulated libcuda: arrays. One is plain device memory in rows, at an address that
+ * programs cannot learn. Nothing is copied to or from them. */
 #include "abi/client.h"
 
 #include <stdlib.h>
@@ -10,9 +10,6 @@ struct emu_array {
 	uint64_t ctx_id; /* the id of its context, since the struct may be used for another one
 	                  * later */
 	CUdeviceptr base;
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	size_t element, pitch, layer;
-	struct emu_extent size;
 };
 
 static struct emu_array *arrays; /* under emu_lock */
@@ -45,6 +42,13 @@ static size_t format_bytes(CUarray_format format)
 	default:
 		return 0;
 	}
+}
+
+static size_t bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	size_t row = (d->Width * format_bytes(d->Format) * d->NumChannels + 31) / 32 * 32;
+
+	return row * (d->Height ? d->Height : 1) * (d->Depth ? d->Depth : 1);
 }
 
 static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -84,14 +88,7 @@ EXPORT CUresult cuArray3DCreate(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *des
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	array->ctx = ctx;
 	array->ctx_id = emu_owner(ctx)->id;
-	array->desc = *desc;
-	array->element = format_bytes(desc->Format) * desc->NumChannels;
-	array->size =
-	    (struct emu_extent){desc->Width * array->element, desc->Height ? desc->Height : 1,
-	                        desc->Depth ? desc->Depth : 1};
-	array->pitch = (array->size.width + 31) / 32 * 32;
-	array->layer = array->pitch * array->size.height;
-	result = emu_allocate(&array->base, array->layer * array->size.depth, EMU_ARRAY);
+	result = emu_allocate(&array->base, bytes(desc), EMU_ARRAY);
 	if (result) {
 		free(array);
 		return result;
@@ -136,135 +133,4 @@ EXPORT CUresult cuArrayDestroy(CUarray handle)
 	q.arg[1] = array->base;
 	free(array);
 	return emu_call(&q, NULL, NULL) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR *out, CUarray handle)
-{
-	TRY(emu_ready());
-	if (!out || !known((struct emu_array *)handle))
-		return CUDA_ERROR_INVALID_HANDLE;
-	*out = ((struct emu_array *)handle)->desc;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR *out, CUarray handle)
-{
-	CUDA_ARRAY3D_DESCRIPTOR full;
-
-	TRY(cuArray3DGetDescriptor(&full, handle));
-	*out = (CUDA_ARRAY_DESCRIPTOR){full.Width, full.Height, full.Format, full.NumChannels};
-	return CUDA_SUCCESS;
-}
-
-size_t emu_array_element(CUarray handle)
-{
-	return known((struct emu_array *)handle) ? ((struct emu_array *)handle)->element : 0;
-}
-
-CUresult emu_array_side(CUarray handle, size_t x, size_t y, size_t z, struct emu_extent e,
-                        struct emu_side *out)
-{
-	const struct emu_array *a = (struct emu_array *)handle;
-
-	if (!known(a))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (x % a->element || x > a->size.width || e.width > a->size.width - x ||
-	    y > a->size.height || e.height > a->size.height - y || z > a->size.depth ||
-	    e.depth > a->size.depth - z)
-		return CUDA_ERROR_INVALID_VALUE;
-	*out = (struct emu_side){a->base + z * a->layer + y * a->pitch + x, a->pitch, a->layer};
-	return CUDA_SUCCESS;
-}
-
-/* A number of bytes from an offset on in the first row, as the oldest functions for arrays
- * address them. */
-static CUresult row(CUarray array, size_t offset, size_t size, CUdeviceptr *out)
-{
-	struct emu_side side;
-
-	TRY(emu_ready());
-	TRY(emu_array_side(array, offset, 0, 0, (struct emu_extent){size, 1, 1}, &side));
-	*out = side.first;
-	return CUDA_SUCCESS;
-}
-
-static CUresult into(CUarray to, size_t offset, CUdeviceptr from, size_t size, CUstream stream)
-{
-	CUdeviceptr at;
-
-	TRY(row(to, offset, size, &at));
-	return emu_copy(at, from, size, stream);
-}
-
-static CUresult out_of(CUdeviceptr to, CUarray from, size_t offset, size_t size, CUstream stream)
-{
-	CUdeviceptr at;
-
-	TRY(row(from, offset, size, &at));
-	return emu_copy(to, at, size, stream);
-}
-
-static CUresult between(CUarray to, size_t to_offset, CUarray from, size_t offset, size_t size,
-                        CUstream stream)
-{
-	CUdeviceptr at;
-
-	TRY(row(from, offset, size, &at));
-	return into(to, to_offset, at, size, stream);
-}
-
-#define WAITING(name, parameters, call)                                                            \
-	EXPORT CUresult name##_v2 parameters                                                       \
-	{                                                                                          \
-		CUstream stream = CU_STREAM_LEGACY;                                                \
-		TRY(call);                                                                         \
-		return emu_wait(stream);                                                           \
-	}                                                                                          \
-	EXPORT CUresult name##_v2_ptds parameters                                                  \
-	{                                                                                          \
-		CUstream stream = CU_STREAM_PER_THREAD;                                            \
-		TRY(call);                                                                         \
-		return emu_wait(stream);                                                           \
-	}
-
-#define HOST(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
-#undef cuMemcpyDtoA
-#undef cuMemcpyAtoD
-#undef cuMemcpyHtoA
-#undef cuMemcpyAtoH
-#undef cuMemcpyAtoA
-
-WAITING(cuMemcpyDtoA, (CUarray to, size_t offset, CUdeviceptr from, size_t n),
-        into(to, offset, from, n, stream))
-WAITING(cuMemcpyHtoA, (CUarray to, size_t offset, const void *from, size_t n),
-        into(to, offset, HOST(from), n, stream))
-WAITING(cuMemcpyAtoD, (CUdeviceptr to, CUarray from, size_t offset, size_t n),
-        out_of(to, from, offset, n, stream))
-WAITING(cuMemcpyAtoH, (void *to, CUarray from, size_t offset, size_t n),
-        out_of(HOST(to), from, offset, n, stream))
-WAITING(cuMemcpyAtoA, (CUarray to, size_t to_offset, CUarray from, size_t offset, size_t n),
-        between(to, to_offset, from, offset, n, stream))
-
-EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray to, size_t offset, const void *from, size_t n,
-                                     CUstream stream)
-{
-	return into(to, offset, HOST(from), n, emu_legacy(stream));
-}
-
-EXPORT CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray to, size_t offset, const void *from, size_t n,
-                                          CUstream stream)
-{
-	return into(to, offset, HOST(from), n, emu_per_thread(stream));
-}
-
-EXPORT CUresult cuMemcpyAtoHAsync_v2(void *to, CUarray from, size_t offset, size_t n,
-                                     CUstream stream)
-{
-	return out_of(HOST(to), from, offset, n, emu_legacy(stream));
-}
-
-EXPORT CUresult cuMemcpyAtoHAsync_v2_ptsz(void *to, CUarray from, size_t offset, size_t n,
-                                          CUstream stream)
-{
-	return out_of(HOST(to), from, offset, n, emu_per_thread(stream));
 }

@@ -62,7 +62,6 @@ struct emu_stream {
 	struct emu_ctx *ctx;
 	uint64_t id;
 	unsigned flags;
-	int priority;
 	struct emu_capture *capture;
 };
 
@@ -70,7 +69,6 @@ struct emu_event {
 	uint64_t id;
 	struct emu_ctx *ctx;
 	unsigned flags;
-	bool shared;                /* with other processes */
 	unsigned long long capture; /* the id of the capture in which it was last recorded, or 0 */
 };
 
@@ -161,7 +159,7 @@ struct target {
 
 CUresult emu_target(CUstream stream, struct target *out);
 CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUevent *out);
-CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out);
+CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, CUstream *out);
 void emu_streams_leave(const struct emu_capture *capture); /* emu_lock is held */
 void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_lock is held */
 CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
@@ -192,30 +190,8 @@ CUresult emu_check(const struct emu_ctx *ctx, CUdeviceptr pointer, size_t size, 
 CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);
 CUresult emu_wait(CUstream stream); /* as synchronous copies do */
 
-/* One side of a copy of a box: where its first byte is, and how far the next row and the
- * next layer are. */
-struct emu_side {
-	uint64_t first;
-	size_t pitch, layer;
-};
-
-struct emu_extent {
-	size_t width, height, depth; /* width in bytes */
-};
-
-/* copy3d.c */
-CUresult emu_copy_box(const struct emu_side *to, const struct emu_side *from,
-                      struct emu_extent extent, enum emu_reach how, CUstream stream);
-CUresult emu_copy3d(const CUDA_MEMCPY3D *c, enum emu_reach how, CUstream stream);
-
-/* array.c: a box of an array, if it lies within; x in bytes. */
-CUresult emu_array_side(CUarray array, size_t x, size_t y, size_t z, struct emu_extent extent,
-                        struct emu_side *out);
-size_t emu_array_element(CUarray array); /* its bytes; 0: that is no array */
-
 /* memory.c */
 CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind);
-CUresult emu_prefetch(CUdeviceptr pointer, size_t size, CUmemLocation to, CUstream stream);
 bool emu_is_device(uint64_t pointer);
 
 /* host.c */

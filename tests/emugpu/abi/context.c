@@ -129,13 +129,6 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
-{
-	TRY(check(device));
-	primaries[device].flags = flags;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
 {
 	EMU_POINT();
@@ -322,62 +315,6 @@ EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*device = ctx->device;
 	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
-{
-	struct emu_ctx *ctx;
-
-	TRY(current_even_failed(&ctx));
-	*flags = ctx->flags;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
-{
-	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
-
-	TRY(emu_ready());
-	if (!alive(ctx))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*id = ctx->id;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
-{
-	(void)ctx;
-	*version = 3020;
-	return emu_ready();
-}
-
-EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-	if (least)
-		*least = 0;
-	if (greatest)
-		*greatest = 0;
-	return emu_ready();
-}
-
-EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
-{
-	struct emu_ctx *ctx;
-
-	TRY(emu_need_ctx(&ctx));
-	if (limit >= CU_LIMIT_MAX)
-		return CUDA_ERROR_UNSUPPORTED_LIMIT;
-	*value = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8 << 20 : 1024;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-	struct emu_ctx *ctx;
-
-	(void)value;
-	TRY(emu_need_ctx(&ctx));
-	return limit < CU_LIMIT_MAX ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
 }
 
 static CUresult synchronize(struct emu_ctx *ctx)

@@ -84,27 +84,6 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
-{
-	unsigned domain, bus;
-
-	TRY(emu_ready());
-	if (sscanf(id, "%x:%x:", &domain, &bus) != 2)
-		return CUDA_ERROR_INVALID_DEVICE;
-	for (*device = 0; *device < emu_devices; ++*device)
-		if (emu_info[*device].minor_number + 1 == bus)
-			return CUDA_SUCCESS;
-	return CUDA_ERROR_INVALID_DEVICE;
-}
-
-EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
-{
-	TRY(check(device));
-	*major = (int)emu_info[device].cc_major;
-	*minor = (int)emu_info[device].cc_minor;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
 	const struct emu_device_info *info =
@@ -134,7 +113,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 	    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
 	    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
 	    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
-	    {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
+	    {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0},
 	    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
 	    {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
 	    {CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1},

@@ -204,15 +204,6 @@ EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 	return cuGraphUpload(exec, stream);
 }
 
-EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
-{
-	TRY(emu_ready());
-	if (nodes)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	*n = ((struct emu_graph *)graph)->nodes;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
 	TRY(emu_ready());

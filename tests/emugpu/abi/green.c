@@ -243,24 +243,16 @@ EXPORT CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id)
-{
-	struct emu_ctx *ctx;
-
-	TRY(find(handle, &ctx));
-	*id = ctx->id;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx handle, unsigned int flags,
                                        int priority)
 {
 	struct emu_ctx *ctx;
 
+	(void)priority;
 	TRY(find(handle, &ctx));
 	if (!out || flags != CU_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
-	return emu_create_stream(ctx, flags, priority, out);
+	return emu_create_stream(ctx, flags, out);
 }
 
 EXPORT CUresult cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event)

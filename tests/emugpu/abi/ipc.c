@@ -1,12 +1,12 @@
-/* ipc.c: the emulated libcuda: plain memory and events shared between processes.
+/* ipc.c: the emulated libcuda: plain memory shared between processes.
  *
- * A handle is the server's number of the memory, or of the event's progress, behind a mark.
+ * A handle is the server's number of the memory, behind a mark.
  */
 #include "abi/client.h"
 
 #include <string.h>
 
-static const char mark[8] = "EMUIPC1", event_mark[8] = "EMUIPE1";
+static const char mark[8] = "EMUIPC1";
 
 /* Managed, pooled and physical memory cannot be shared in this way, nor memory of another
  * process. */
@@ -51,47 +51,4 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 	TRY(emu_ready());
 	TRY(emu_unsafe_call());
 	return emu_call(&q, NULL, NULL);
-}
-
-/* The event has to have been made for IPC. */
-EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
-{
-	const struct emu_event *e = (struct emu_event *)event;
-	struct emu_request q = {.op = EMU_IPC_EVENT_EXPORT};
-	struct emu_reply r;
-
-	TRY(emu_ready());
-	if (!handle)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!e || !(e->flags & CU_EVENT_INTERPROCESS))
-		return CUDA_ERROR_INVALID_HANDLE;
-	q.arg[0] = e->id;
-	TRY(emu_call(&q, &r, NULL));
-	memset(handle, 0, sizeof(*handle));
-	memcpy(handle->reserved, event_mark, sizeof(event_mark));
-	memcpy(handle->reserved + sizeof(event_mark), &r.r[0], sizeof(r.r[0]));
-	return CUDA_SUCCESS;
-}
-
-/* It is like an event that was made here without timing, and cannot be shared any further. */
-EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
-{
-	struct emu_request q = {.op = EMU_IPC_EVENT_OPEN};
-	struct emu_reply r;
-	struct emu_ctx *ctx;
-
-	TRY(emu_need_ctx(&ctx));
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (memcmp(handle.reserved, event_mark, sizeof(event_mark)))
-		return CUDA_ERROR_INVALID_HANDLE;
-	q.arg[0] = emu_owner(ctx)->id;
-	memcpy(&q.arg[1], handle.reserved + sizeof(event_mark), sizeof(q.arg[1]));
-	if (emu_call(&q, &r, NULL))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (r.r[1])
-		return CUDA_ERROR_INVALID_CONTEXT; /* nobody opens what is its own */
-	TRY(emu_make_event(ctx, r.r[0], CU_EVENT_DISABLE_TIMING, out));
-	((struct emu_event *)*out)->shared = true;
-	return CUDA_SUCCESS;
 }

@@ -177,28 +177,6 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attr
 	return CUDA_SUCCESS;
 }
 
-#undef cuMemAdvise
-EXPORT CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t size, CUmem_advise advice,
-                               CUmemLocation location)
-{
-	(void)pointer;
-	(void)size;
-	(void)advice;
-	(void)location;
-	return emu_ready();
-}
-
-#undef cuMemAdvise
-CUresult cuMemAdvise(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUdevice device);
-EXPORT CUresult cuMemAdvise(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUdevice device)
-{
-	(void)pointer;
-	(void)size;
-	(void)advice;
-	(void)device;
-	return emu_ready();
-}
-
 static CUresult prefetch(CUdeviceptr pointer, size_t size, bool to_device, CUstream stream)
 {
 	struct emu_request range = {.op = EMU_RANGE, .arg = {pointer}};
@@ -210,11 +188,6 @@ static CUresult prefetch(CUdeviceptr pointer, size_t size, bool to_device, CUstr
 	if (r.r[2] != EMU_MANAGED || size > r.r[0] + r.r[1] - pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
-}
-
-CUresult emu_prefetch(CUdeviceptr pointer, size_t size, CUmemLocation to, CUstream stream)
-{
-	return prefetch(pointer, size, to.type == CU_MEM_LOCATION_TYPE_DEVICE, stream);
 }
 
 #undef cuMemPrefetchAsync
@@ -237,42 +210,14 @@ EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t size, CUmemLoc
                                       unsigned int flags, CUstream stream)
 {
 	(void)flags;
-	return emu_prefetch(pointer, size, location, emu_legacy(stream));
+	return prefetch(pointer, size, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+	                emu_legacy(stream));
 }
 
 EXPORT CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t size, CUmemLocation location,
                                            unsigned int flags, CUstream stream)
 {
 	(void)flags;
-	return emu_prefetch(pointer, size, location, emu_per_thread(stream));
-}
-
-/* The stream to which managed memory is attached makes no difference here. */
-static CUresult attach(CUdeviceptr pointer, unsigned int flags, CUstream stream)
-{
-	struct emu_request range = {.op = EMU_RANGE, .arg = {pointer}};
-	struct emu_reply r;
-	struct target t;
-
-	TRY(emu_target(stream, &t));
-	TRY(emu_call(&range, &r, NULL));
-	return r.r[2] != EMU_MANAGED ||
-	               (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
-	                flags != CU_MEM_ATTACH_SINGLE)
-	           ? CUDA_ERROR_INVALID_VALUE
-	           : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t length,
-                                       unsigned int flags)
-{
-	(void)length;
-	return attach(pointer, flags, emu_legacy(stream));
-}
-
-EXPORT CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t length,
-                                            unsigned int flags)
-{
-	(void)length;
-	return attach(pointer, flags, emu_per_thread(stream));
+	return prefetch(pointer, size, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+	                emu_per_thread(stream));
 }

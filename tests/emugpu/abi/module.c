@@ -74,15 +74,6 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n,
-                                   CUjit_option *options, void **values)
-{
-	(void)n;
-	(void)options;
-	(void)values;
-	return cuModuleLoadData(out, image);
-}
-
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
 	TRY(emu_ready());
@@ -100,102 +91,6 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 		}
 	}
 	return CUDA_ERROR_NOT_FOUND;
-}
-
-EXPORT CUresult cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_option *jit,
-                                  void **jit_values, unsigned int n_jit, CUlibraryOption *options,
-                                  void **values, unsigned int n)
-{
-	struct emu_module *module;
-
-	(void)jit;
-	(void)jit_values;
-	(void)n_jit;
-	(void)options;
-	(void)values;
-	(void)n;
-	TRY(emu_ready());
-	TRY(load(code, &module));
-	*out = (CUlibrary)module;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLibraryUnload(CUlibrary library)
-{
-	return cuModuleUnload((CUmodule)library);
-}
-
-EXPORT CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
-{
-	return cuModuleGetFunction((CUfunction *)out, (CUmodule)library, name);
-}
-
-EXPORT CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
-{
-	TRY(emu_ready());
-	*out = (CUfunction)kernel;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncGetModule(CUmodule *out, CUfunction function)
-{
-	TRY(emu_ready());
-	*out = (CUmodule)((struct emu_function *)function)->module;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncGetName(const char **name, CUfunction function)
-{
-	TRY(emu_ready());
-	*name = emu_kernel_table[((struct emu_function *)function)->kernel].name;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
-{
-	const struct emu_kernel_info *info =
-	    &emu_kernel_table[((struct emu_function *)function)->kernel];
-	size_t at = 0;
-
-	TRY(emu_ready());
-	if (index >= (size_t)info->n_params)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < index; i++)
-		at += info->param_size[i];
-	*offset = at;
-	if (size)
-		*size = info->param_size[index];
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
-{
-	(void)function;
-	TRY(emu_ready());
-	if (attribute >= CU_FUNC_ATTRIBUTE_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
-	*value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-	(void)function;
-	(void)value;
-	TRY(emu_ready());
-	return attribute < CU_FUNC_ATTRIBUTE_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                            int block_size, size_t shared)
-{
-	(void)function;
-	(void)shared;
-	TRY(emu_ready());
-	if (block_size <= 0 || block_size > 1024)
-		return CUDA_ERROR_INVALID_VALUE;
-	*blocks = 2048 / block_size;
-	return CUDA_SUCCESS;
 }
 
 /* Parameters come one by one, or packed with their natural alignment. One that is larger than
@@ -263,36 +158,4 @@ EXPORT CUresult cuLaunchKernel_ptsz(LAUNCH_PARAMETERS, void **extra)
 {
 	(void)shared;
 	return launch(f, DIMS, emu_per_thread(stream), params, extra);
-}
-
-EXPORT CUresult cuLaunchCooperativeKernel(LAUNCH_PARAMETERS)
-{
-	(void)shared;
-	return launch(f, DIMS, emu_legacy(stream), params, NULL);
-}
-
-EXPORT CUresult cuLaunchCooperativeKernel_ptsz(LAUNCH_PARAMETERS)
-{
-	(void)shared;
-	return launch(f, DIMS, emu_per_thread(stream), params, NULL);
-}
-
-static CUresult launch_config(const CUlaunchConfig *c, CUfunction f, CUstream stream, void **params,
-                              void **extra)
-{
-	return launch(f,
-	              (unsigned int[6]){c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX,
-	                                c->blockDimY, c->blockDimZ},
-	              stream, params, extra);
-}
-
-EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
-{
-	return launch_config(c, f, emu_legacy(c->hStream), params, extra);
-}
-
-EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *c, CUfunction f, void **params,
-                                      void **extra)
-{
-	return launch_config(c, f, emu_per_thread(c->hStream), params, extra);
 }

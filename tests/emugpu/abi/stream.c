@@ -133,33 +133,22 @@ void emu_streams_drop(const struct emu_ctx *ctx)
 	}
 }
 
-CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out)
+CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, CUstream *out)
 {
 	struct emu_stream *stream;
 
 	TRY(create(ctx, flags, &stream));
-	stream->priority = priority;
 	*out = (CUstream)stream;
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 {
-	struct emu_stream *stream;
 	struct emu_ctx *ctx;
 
 	EMU_POINT();
 	TRY(emu_need_ctx(&ctx));
-	TRY(create(ctx, flags, &stream));
-	*out = (CUstream)stream;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
-{
-	TRY(cuStreamCreate(out, flags));
-	((struct emu_stream *)*out)->priority = priority;
-	return CUDA_SUCCESS;
+	return emu_create_stream(ctx, flags, out);
 }
 
 EXPORT CUresult cuStreamDestroy(CUstream handle)
@@ -215,24 +204,6 @@ EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 	return ask(emu_per_thread(stream), EMU_STREAM_SYNC);
 }
 
-static CUresult get_flags(CUstream handle, unsigned int *flags)
-{
-	struct target t;
-
-	TRY(emu_target(handle, &t));
-	*flags = t.stream ? t.stream->flags : 0;
-	return CUDA_SUCCESS;
-}
-
-static CUresult get_priority(CUstream handle, int *priority)
-{
-	struct target t;
-
-	TRY(emu_target(handle, &t));
-	*priority = t.stream ? t.stream->priority : 0;
-	return CUDA_SUCCESS;
-}
-
 static CUresult get_id(CUstream handle, unsigned long long *id)
 {
 	struct target t;
@@ -254,19 +225,15 @@ static CUresult get_ctx(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
 	return CUDA_SUCCESS;
 }
 
-#define BOTH_FORMS(name, type, call)                                                               \
-	EXPORT CUresult name(CUstream stream, type *out)                                           \
-	{                                                                                          \
-		return call(emu_legacy(stream), out);                                              \
-	}                                                                                          \
-	EXPORT CUresult name##_ptsz(CUstream stream, type *out)                                    \
-	{                                                                                          \
-		return call(emu_per_thread(stream), out);                                          \
-	}
+EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+	return get_id(emu_legacy(stream), id);
+}
 
-BOTH_FORMS(cuStreamGetFlags, unsigned int, get_flags)
-BOTH_FORMS(cuStreamGetPriority, int, get_priority)
-BOTH_FORMS(cuStreamGetId, unsigned long long, get_id)
+EXPORT CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
+{
+	return get_id(emu_per_thread(stream), id);
+}
 
 EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *ctx)
 {
@@ -294,8 +261,7 @@ CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUeven
 
 	if (!event)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*event = (struct emu_event){
-	    .id = id, .ctx = ctx, .flags = flags, .shared = flags & CU_EVENT_INTERPROCESS};
+	*event = (struct emu_event){.id = id, .ctx = ctx, .flags = flags};
 	*out = (CUevent)event;
 	return CUDA_SUCCESS;
 }
@@ -307,8 +273,8 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
 	struct emu_ctx *ctx;
 
 	TRY(emu_need_ctx(&ctx));
-	if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
-		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & CU_EVENT_INTERPROCESS)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	q.arg[0] = ctx->id;
 	TRY(emu_call(&q, &r, NULL));
 	return emu_make_event(ctx, r.r[0], flags, out);
@@ -326,24 +292,6 @@ EXPORT CUresult cuEventDestroy(CUevent event)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* The server has received it, so anything that another process does from now on comes later. */
-static CUresult submit_shared(CUstream stream, struct emu_request *request, uint64_t event)
-{
-	struct emu_request query = {.op = EMU_EVENT_QUERY, .arg = {event}};
-	CUresult result = emu_submit(stream, request, NULL);
-
-	if (!result)
-		emu_call(&query, NULL, NULL); /* answered after all that was posted before it */
-	return result;
-}
-
-static CUresult submit(CUstream stream, struct emu_request *request, const struct emu_event *event)
-{
-	if (event->shared && !event->capture)
-		return submit_shared(stream, request, event->id);
-	return emu_submit(stream, request, NULL);
-}
-
 static CUresult record(CUevent handle, CUstream stream)
 {
 	struct emu_event *event = (struct emu_event *)handle;
@@ -355,7 +303,7 @@ static CUresult record(CUevent handle, CUstream stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	event->capture = t.stream && t.stream->capture ? t.stream->capture->id : 0;
 	q.arg[1] = event->id;
-	return submit(stream, &q, event);
+	return emu_submit(stream, &q, NULL);
 }
 
 static CUresult wait(CUstream stream, CUevent handle)
@@ -377,7 +325,7 @@ static CUresult wait(CUstream stream, CUevent handle)
 			t.stream->capture = capture;
 	}
 	q.arg[1] = event->id;
-	return submit(stream, &q, event);
+	return emu_submit(stream, &q, NULL);
 }
 
 EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
@@ -387,18 +335,6 @@ EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
 
 EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-	return record(event, emu_per_thread(stream));
-}
-
-EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
-{
-	(void)flags;
-	return record(event, emu_legacy(stream));
-}
-
-EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
-{
-	(void)flags;
 	return record(event, emu_per_thread(stream));
 }
 
@@ -503,54 +439,4 @@ EXPORT CUresult cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn function, voi
 {
 	return mode > CU_HOST_TASK_SPINWAIT ? CUDA_ERROR_INVALID_VALUE
 	                                    : host_func(emu_per_thread(stream), function, data);
-}
-
-struct callback {
-	CUstream stream;
-	CUstreamCallback function;
-	void *data;
-};
-
-static void run_callback(void *argument)
-{
-	struct callback callback = *(struct callback *)argument;
-
-	free(argument);
-	callback.function(callback.stream, CUDA_SUCCESS, callback.data);
-}
-
-static CUresult add_callback(CUstream handle, CUstream shown, CUstreamCallback function, void *data,
-                             unsigned int flags)
-{
-	struct callback *callback;
-	struct target t;
-	CUresult result;
-
-	TRY(emu_target(handle, &t));
-	if (!function || flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (t.stream && t.stream->capture) {
-		emu_invalidate(t.stream->capture);
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	callback = malloc(sizeof(*callback));
-	if (!callback)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*callback = (struct callback){shown, function, data};
-	result = host_func(handle, run_callback, callback);
-	if (result)
-		free(callback);
-	return result;
-}
-
-EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data,
-                                    unsigned int flags)
-{
-	return add_callback(emu_legacy(stream), stream, function, data, flags);
-}
-
-EXPORT CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback function, void *data,
-                                         unsigned int flags)
-{
-	return add_callback(emu_per_thread(stream), stream, function, data, flags);
 }

@@ -16,7 +16,7 @@ from tests.emugpu.server import BUILD, ROOT
 DRIVER_VERSION = 13020
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 PER_THREAD_SINCE = 7000
-TABLE = Path(__file__).resolve().parent / "table.def"
+TABLES = [Path(__file__).resolve().parent / f"{name}.def" for name in ("table", "unsupported")]
 
 Forms = dict[str, dict[int, set[str]]]
 
@@ -37,9 +37,10 @@ def header_forms() -> Forms:
 
 @cache
 def our_forms() -> dict[str, dict[int, tuple[str, str]]]:
-    """{function: {since: (symbol, per-thread symbol)}} of the emulated driver's table."""
+    """{function: {since: (symbol, per-thread symbol)}} of the emulated driver's tables."""
+    text = "".join(table.read_text() for table in TABLES)
     found: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
-    for entry in re.findall(r"^[FS]\((.*)\)$", TABLE.read_text(), re.MULTILINE):
+    for entry in re.findall(r"^[FS]\((.*)\)$", text, re.MULTILINE):
         name, symbol, *per_thread, since = entry.split(", ")
         found[name][int(since)] = (symbol, per_thread[0] if per_thread else symbol)
     assert len(found) > 100

@@ -12,7 +12,7 @@ CAPTURE, DESCRIPTORS, DRIVER, HOST, PEER, COPIES, TWO = (
     f"{PROGRAMS}/{name}.py"
     for name in ("capture", "descriptors", "driver", "host", "peer", "peer_copies", "two_devices")
 )
-ONE_GPU = ("array", "batch", "capture", "driver", "graph", "green", "host", "memop", "pool", "vmm")
+ONE_GPU = ("capture", "driver", "graph", "green", "host", "memop", "pool", "vmm")
 PAGE = 2 << 20
 
 
@@ -64,12 +64,6 @@ def test_bytes_that_cross_each_link(emulated_gpu: EmulatedGpu) -> None:
     assert moved("enabled, copy") == moved("enabled, kernel there") == (PAGE, 0, 0)
     assert moved("peer copy into a mapping of both") == (PAGE, 0, 0)
     assert moved("kernel") == (0, 0, 0)
-
-
-def test_batches_of_prefetches(emulated_gpu: EmulatedGpu) -> None:
-    out = run(emulated_gpu, case(DRIVER, "prefetch_a_batch"))
-    moved = next(p for p in emulated_gpu.stats()["processes"] if p["pid"] == int(out))
-    assert (moved["moved_out"], moved["copied_in"]) == (32 << 20, 16 << 20)
 
 
 def test_a_bad_address_sticks_to_its_process_alone(emulated_gpu: EmulatedGpu) -> None:

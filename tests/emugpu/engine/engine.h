@@ -195,21 +195,13 @@ struct stream {
 	struct channel *latest;                /* in which its latest operation was */
 };
 
-/* How far the work has come behind which an event was recorded. Processes that share the event
- * share this. */
-struct progress {
-	uint64_t id;
-	uint64_t issued, completed; /* generations of records */
-	uint64_t time_ns;
-	uint32_t events;
-	const struct process *maker;
-};
-
 struct event {
 	struct event *next;
 	struct context *context;
 	uint64_t id;
-	struct progress *progress;
+	/* How far the work has come behind which it was recorded: generations of records. */
+	uint64_t issued, completed;
+	uint64_t time_ns;
 	uint32_t waiting; /* operations that refer to this event */
 	bool destroyed;
 };
@@ -430,8 +422,7 @@ unsigned context_access(const struct context *context, enum emu_reach how,
 /* ipc.c: plain memory of another process; the lock is held. */
 struct alloc *ipc_find(uint64_t id);
 struct mapping *ipc_open(struct context *context, struct alloc *alloc);
-void ipc_leave(struct context *context);    /* it ends */
-struct event *ipc_event(uint64_t progress); /* the process that made it, until that has freed it */
+void ipc_leave(struct context *context); /* it ends */
 
 /* pool.c; the lock is held. */
 struct pool *pool_create(struct process *process, struct device *device, uint64_t most);
@@ -502,8 +493,7 @@ bool context_idle(const struct context *context, uint64_t seq);
 struct stream *stream_find(struct process *process, uint64_t id);
 struct context *context_find(struct process *process, uint64_t id);
 struct event *event_find(struct process *process, uint64_t id);
-/* progress: NULL, or that of another process' event, to be shared. NULL: no host memory. */
-struct event *event_create(struct context *context, struct progress *progress);
+struct event *event_create(struct context *context);          /* NULL: no host memory */
 void event_reached(struct event *event, uint64_t generation); /* called when the work behind a
                                                                * record has finished */
 void event_release(struct event *event);

@@ -84,7 +84,7 @@ static bool blocked(const struct op *op)
 	}
 	if (op->kind == EMU_WAIT_VALUE)
 		return value_waits(op);
-	return op->kind == EMU_WAIT && op->event->progress->completed < op->generation;
+	return op->kind == EMU_WAIT && op->event->completed < op->generation;
 }
 
 static void op_end(struct op *op)

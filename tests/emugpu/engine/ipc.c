@@ -1,6 +1,4 @@
-/* ipc.c: plain memory that other processes open, which lives until the last of them closes
- * it, and events that they open.
- */
+/* ipc.c: plain memory that other processes open, which lives until the last of them closes it. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
@@ -37,17 +35,6 @@ struct mapping *ipc_open(struct context *context, struct alloc *alloc)
 	}
 	m->opened++;
 	return m;
-}
-
-struct event *ipc_event(uint64_t progress)
-{
-	for (struct process *p = emulator.processes; p; p = p->next)
-		for (struct context *c = p->contexts; c; c = c->next)
-			for (struct event *e = c->events; e; e = e->next)
-				if (e->progress->id == progress && !e->destroyed &&
-				    e->progress->maker == p)
-					return e;
-	return NULL;
 }
 
 void ipc_leave(struct context *context)

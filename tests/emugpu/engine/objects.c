@@ -99,13 +99,12 @@ static void drop_ops(struct stream *stream)
 }
 
 /* An event outlives its context while streams of other contexts wait for it. These waits end
- * now. Progress that another process shares goes on. */
+ * now. */
 static void orphan(struct event *event)
 {
 	event->context = NULL;
 	event->destroyed = true;
-	if (event->progress->events == 1)
-		event->progress->completed = UINT64_MAX;
+	event->completed = UINT64_MAX;
 	event_release(event);
 }
 
@@ -187,41 +186,23 @@ struct event *event_find(struct process *process, uint64_t id)
 	return NULL;
 }
 
-struct event *event_create(struct context *context, struct progress *progress)
+struct event *event_create(struct context *context)
 {
 	struct event *event = calloc(1, sizeof(*event));
 
-	if (!progress) {
-		progress = calloc(1, sizeof(*progress));
-		if (progress)
-			*progress =
-			    (struct progress){.id = emulator.next_id++, .maker = context->process};
-	}
-	if (!event || !progress) {
-		if (progress && !progress->events)
-			free(progress);
-		free(event);
+	if (!event)
 		return NULL;
-	}
-	*event = (struct event){.next = context->events,
-	                        .context = context,
-	                        .id = emulator.next_id++,
-	                        .progress = progress};
-	progress->events++;
+	*event =
+	    (struct event){.next = context->events, .context = context, .id = emulator.next_id++};
 	context->events = event;
 	return event;
 }
 
-/* Any process may wait for a shared event. */
 void event_reached(struct event *event, uint64_t generation)
 {
-	struct progress *progress = event->progress;
-
-	if (generation > progress->completed)
-		progress->completed = generation;
-	progress->time_ns = now_ns();
-	for (struct process *p = progress->events > 1 ? emulator.processes : NULL; p; p = p->next)
-		p->stirred = true;
+	if (generation > event->completed)
+		event->completed = generation;
+	event->time_ns = now_ns();
 }
 
 /* Free a destroyed event once no operation points at it. */
@@ -236,7 +217,5 @@ void event_release(struct event *event)
 			break;
 		}
 	}
-	if (!--event->progress->events)
-		free(event->progress);
 	free(event);
 }

@@ -223,7 +223,7 @@ static bool create_context(struct connection *c, const struct emu_request *q)
 
 static bool create_event(struct connection *c, struct context *context)
 {
-	struct event *event = event_create(context, NULL);
+	struct event *event = event_create(context);
 
 	return reply(c, event ? EMU_OK : EMU_OOM, (uint64_t[5]){event ? event->id : 0});
 }
@@ -329,7 +329,7 @@ static bool serve_stream(struct connection *c, const struct emu_request *q)
 static bool serve_event(struct connection *c, const struct emu_request *q)
 {
 	struct event *event = event_find(c->process, q->arg[0]);
-	uint64_t generation = event ? event->progress->issued : 0;
+	uint64_t generation = event ? event->issued : 0;
 	enum emu_status status;
 
 	if (!event)
@@ -339,7 +339,7 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 		event_release(event);
 		return reply(c, EMU_OK, NULL);
 	}
-	while (q->op == EMU_EVENT_SYNC && event && event->progress->completed < generation &&
+	while (q->op == EMU_EVENT_SYNC && event && event->completed < generation &&
 	       !c->process->dead) {
 		wait_change(c->process);
 		event = event_find(c->process, q->arg[0]);
@@ -349,10 +349,9 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 	if (q->op == EMU_EVENT_SYNC)
 		pools_synchronized(c->process);
 	status = context_status(event->context);
-	if (!status && event->progress->completed < event->progress->issued &&
-	    q->op == EMU_EVENT_QUERY)
+	if (!status && event->completed < event->issued && q->op == EMU_EVENT_QUERY)
 		status = EMU_NOT_READY;
-	return reply(c, status, (uint64_t[5]){event->progress->issued, event->progress->time_ns});
+	return reply(c, status, (uint64_t[5]){event->issued, event->time_ns});
 }
 
 static struct op *new_op(const struct emu_request *q, uint8_t *data)
@@ -430,8 +429,7 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 			return true;
 		}
 		op->event = event;
-		op->generation =
-		    q->op == EMU_RECORD ? ++event->progress->issued : event->progress->issued;
+		op->generation = q->op == EMU_RECORD ? ++event->issued : event->issued;
 		event->waiting++;
 	}
 	op_submit(stream, op);
@@ -451,7 +449,7 @@ static const struct {
     {EMU_ALLOC, EMU_HOST_IDLE, serve_memory},
     {EMU_VMM_RESERVE, EMU_VMM_ACCESS, serve_vmm},
     {EMU_GRAPH_RESERVE, EMU_GRAPH_RESET, serve_graph},
-    {EMU_IPC_EXPORT, EMU_IPC_EVENT_OPEN, serve_ipc},
+    {EMU_IPC_EXPORT, EMU_IPC_CLOSE, serve_ipc},
     {EMU_PEER_ENABLE, EMU_PEER_DISABLE, serve_peer},
     {EMU_POOL_CREATE, EMU_POOL_IS_OPEN, serve_pool},
     {EMU_READ, EMU_READ, serve_read},

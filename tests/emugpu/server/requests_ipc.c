@@ -1,4 +1,4 @@
-/* requests_ipc.c: plain memory and events shared between processes. The lock is held. */
+/* requests_ipc.c: plain memory shared between processes. The lock is held. */
 #include "server/server.h"
 
 static bool export(struct connection *c, const struct emu_request *q)
@@ -52,27 +52,6 @@ static bool close_memory(struct connection *c, const struct emu_request *q)
 	return reply(c, EMU_OK, NULL);
 }
 
-static bool export_event(struct connection *c, const struct emu_request *q)
-{
-	const struct event *event = event_find(c->process, q->arg[0]);
-
-	return reply(c, event ? EMU_OK : EMU_INVALID,
-	             (uint64_t[5]){event ? event->progress->id : 0});
-}
-
-static bool open_event(struct connection *c, const struct emu_request *q)
-{
-	struct context *context = context_find(c->process, q->arg[0]);
-	struct event *event = ipc_event(q->arg[1]);
-
-	if (!context || !event || event->context->device != context->device)
-		return reply(c, EMU_INVALID, NULL);
-	if (event->context->process == c->process)
-		return reply(c, EMU_OK, (uint64_t[5]){0, true});
-	event = event_create(context, event->progress);
-	return reply(c, event ? EMU_OK : EMU_OOM, (uint64_t[5]){event ? event->id : 0});
-}
-
 bool serve_ipc(struct connection *c, const struct emu_request *q)
 {
 	switch (q->op) {
@@ -80,11 +59,7 @@ bool serve_ipc(struct connection *c, const struct emu_request *q)
 		return export(c, q);
 	case EMU_IPC_OPEN:
 		return open(c, q);
-	case EMU_IPC_CLOSE:
+	default: /* EMU_IPC_CLOSE */
 		return close_memory(c, q);
-	case EMU_IPC_EVENT_EXPORT:
-		return export_event(c, q);
-	default: /* EMU_IPC_EVENT_OPEN */
-		return open_event(c, q);
 	}
 }

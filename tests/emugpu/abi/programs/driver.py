@@ -75,6 +75,9 @@ def test_out_of_memory_is_honest_and_not_sticky() -> None:
     ok(d.cuMemAllocManaged(2 * total, 1))  # takes room when it is touched
     assert ok(d.cuMemGetInfo())[0] == free
     assert error(d.cuMemAlloc(0)) == "INVALID_VALUE"
+    rows, pitch = ok(d.cuMemAllocPitch(7, 5, 4))
+    assert pitch % 512 == 0
+    ok(d.cuMemFree(rows))
     assert error(d.cuMemAlloc(2**63)) == "OUT_OF_MEMORY"
 
 
@@ -198,40 +201,6 @@ def test_a_forked_child_may_not_use_its_parents_driver() -> None:
     assert words(p, 1) == [1]  # and the parent goes on
 
 
-def test_rectangles_are_copied() -> None:
-    setup()
-    rows, width = 5, 7
-    p, pitch = ok(d.cuMemAllocPitch(width, rows, 4))
-    assert pitch % 512 == 0
-    host = ctypes.create_string_buffer(bytes(range(rows * width)), rows * width)
-    back = ctypes.create_string_buffer(rows * width)
-    into = d.CUDA_MEMCPY2D()
-    into.srcMemoryType = d.CUmemorytype.CU_MEMORYTYPE_HOST
-    into.srcHost = ctypes.addressof(host)
-    into.srcPitch = width
-    into.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    into.dstDevice = p
-    into.dstPitch = pitch
-    into.WidthInBytes, into.Height = width, rows
-    ok(d.cuMemcpy2D(into))
-    ok(d.cuMemsetD2D8(int(p) + pitch + 2, pitch, 99, 3, 2))  # rows 1 and 2, columns 2 to 4
-    out = d.CUDA_MEMCPY2D()
-    out.srcMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    out.srcDevice = p
-    out.srcPitch = pitch
-    out.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_HOST
-    out.dstHost = ctypes.addressof(back)
-    out.dstPitch = width
-    out.WidthInBytes, out.Height = width, rows
-    ok(d.cuMemcpy2DUnaligned(out))
-    want = bytearray(range(rows * width))
-    for row in (1, 2):
-        want[row * width + 2 : row * width + 5] = [99] * 3
-    assert back.raw == bytes(want)
-    into.WidthInBytes = pitch + 1
-    assert error(d.cuMemcpy2D(into)) == "INVALID_VALUE"
-
-
 def test_pools() -> None:
     setup()
     default = ok(d.cuDeviceGetDefaultMemPool(0))
@@ -294,64 +263,6 @@ def test_kernels_compute_what_the_ptx_does() -> None:
         assert words(p, n) == want
         low, high = words(out, 2)
         assert low + (high << 32) == sum(w * (i % 65521 + 1) for i, w in enumerate(want)) % 2**64
-
-
-def test_callbacks_run_in_stream_order() -> None:
-    setup()
-    stream, done = ok(d.cuStreamCreate(1)), ok(d.cuEventCreate(0))
-    seen = []
-
-    def callback(on: Any, status: int, data: Any) -> None:
-        seen.append((on, status, data, error(d.cuEventQuery(done))))
-
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    called = kind(callback)
-    address = d.CUstreamCallback(ctypes.cast(called, ctypes.c_void_p).value)
-    ok(launch("spin", 5_000_000, stream=stream))
-    ok(d.cuEventRecord(done, stream))
-    ok(d.cuStreamAddCallback(stream, address, 42, 0))
-    ok(d.cuStreamSynchronize(stream))
-    assert seen == [(int(stream), 0, 42, "CUDA_SUCCESS")]
-    assert error(d.cuStreamAddCallback(stream, address, 0, 1)) == "INVALID_VALUE"
-    ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-    assert error(d.cuStreamAddCallback(stream, address, 0, 0)) == "STREAM_CAPTURE_UNSUPPORTED"
-    assert error(d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
-
-
-def prefetch_a_batch() -> None:
-    """The test looks at what has moved."""
-    setup()
-    n = 16 * MIB
-    a, b = (int(ok(d.cuMemAllocManaged(n, 1))) for _ in range(2))
-    stream = ok(d.cuStreamCreate(1))
-    host, device = d.CUmemLocation(), d.CUmemLocation()
-    host.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
-    device.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    for m in (a, b):
-        ok(launch("fill", m, n // 4, 7, stream=stream))
-    free = ok(d.cuMemGetInfo())[0]
-
-    def prefetch(pointers: Any, sizes: Any, places: Any, indices: Any, on: Any = stream) -> Any:
-        pointers = [d.CUdeviceptr(int(at)) for at in pointers]
-        return d.cuMemPrefetchBatchAsync(
-            pointers, sizes, len(sizes), places, indices, len(places), 0, on
-        )
-
-    ok(d.cuStreamSynchronize(stream))
-    free = ok(d.cuMemGetInfo())[0]
-    ok(prefetch([a, b], [n, n], [host], [0]))
-    ok(d.cuStreamSynchronize(stream))
-    assert ok(d.cuMemGetInfo())[0] == free + 2 * n
-    ok(prefetch([a, b, b + n // 2], [n, n // 2, n // 2], [device, host], [0, 1]))
-    ok(d.cuStreamSynchronize(stream))
-    assert ok(d.cuMemGetInfo())[0] == free + n  # a came back, b stayed away
-    assert words(a, 2) == words(b, 2) == [word(7, 0), word(7, 1)]
-    assert error(prefetch([a], [n], [host], [0], on=0)) == "INVALID_VALUE"
-    assert error(prefetch([a, b], [n, n], [host, host], [0, 0])) == "INVALID_VALUE"
-    assert error(prefetch([ok(d.cuMemAlloc(64))], [64], [host], [0])) == "INVALID_VALUE"
-    ok(d.cuStreamAttachMemAsync(stream, a, 0, 1))
-    assert error(d.cuStreamAttachMemAsync(stream, ok(d.cuMemAlloc(64)), 0, 1)) == "INVALID_VALUE"
-    say(os.getpid())
 
 
 def fill_in_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emugpu.program_api import d, error, launch, ok, setup, word, words
+from tests.emugpu.program_api import d, error, launch, ok, setup, words
 
 setup()
 p = int(ok(d.cuMemAlloc(4096)))
@@ -18,69 +18,11 @@ def waiting(stream: Any) -> Any:
     return error(d.cuStreamQuery(stream)) == "NOT_READY"
 
 
-def test_words_of_64_bits_and_other_writers() -> None:
-    big = (3 << 40) + 1
-    ok(d.cuStreamWaitValue64(a, p + 8, big, EQ))
-    ok(d.cuStreamWriteValue64(b, p + 8, 1, 0))
-    ok(d.cuStreamSynchronize(b))
-    assert waiting(a)
-    ok(d.cuMemcpyHtoD(p + 8, big.to_bytes(8, "little"), 8))  # a copy is as good
-    ok(d.cuStreamSynchronize(a))
-    ok(d.cuStreamWaitValue64(a, p + 8, 2**63, AND))
-    ok(d.cuStreamWriteValue64(b, p + 8, 2**63 + 5, 0))
-    ok(d.cuStreamSynchronize(a))
-    assert words(p + 8, 2) == [5, 2**31]
-    ok(d.cuStreamWaitValue32(a, p, word(1, 0), EQ))
-    ok(launch("fill", p, 1, 1, stream=b))  # and so is a kernel
-    ok(d.cuStreamSynchronize(a))
-
-
-def test_a_batch_is_submitted_whole_or_not_at_all() -> None:
-    T = d.CUstreamBatchMemOpType
-
-    def op(kind: Any, address: Any, value: Any, flags: Any = 0) -> Any:
-        param = d.CUstreamBatchMemOpParams()
-        param.operation = getattr(T, "CU_STREAM_MEM_OP_" + kind)
-        side = param.waitValue if "WAIT" in kind else param.writeValue
-        side.operation = param.operation
-        side.address = address
-        if "64" in kind:
-            side.value64 = value
-        else:
-            side.value = value
-        side.flags = flags
-        return param
-
-    good = [
-        op("WRITE_VALUE_32", p, 1),
-        op("WAIT_VALUE_64", p + 8, 4),
-        op("WRITE_VALUE_64", p + 16, 7),
-    ]
-    assert (
-        error(d.cuStreamBatchMemOp(a, 2, [good[0], op("WRITE_VALUE_32", 12345, 1)], 0))
-        == "INVALID_VALUE"
-    )
-    ok(d.cuStreamSynchronize(a))
-    assert words(p, 1) == [0]
-    ok(d.cuStreamBatchMemOp(a, 3, good, 0))
-    ok(d.cuStreamWriteValue64(b, p + 8, 4, 1))
-    ok(d.cuStreamSynchronize(a))
-    assert words(p, 6) == [1, 0, 4, 0, 7, 0]
-    # In a graph, too.
-    ok(d.cuStreamBeginCapture(a, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-    ok(d.cuStreamWriteValue32(a, p, 33, 0))
-    graph = ok(d.cuStreamEndCapture(a))
-    ok(d.cuGraphLaunch(ok(d.cuGraphInstantiate(graph, 0)), b))
-    ok(d.cuStreamSynchronize(b))
-    assert words(p, 1) == [33]
-
-
 def test_misuse_is_refused() -> None:
     m = ok(d.cuMemAllocManaged(4096, 1))
     bad: Any
     for bad in (
         lambda: d.cuStreamWriteValue32(a, p + 2, 1, 0),
-        lambda: d.cuStreamWriteValue64(a, p + 4, 1, 0),
         lambda: d.cuStreamWaitValue32(a, p, 1, 9),
         lambda: d.cuStreamWriteValue32(a, p, 1, 4),
         lambda: d.cuStreamWaitValue32(a, m, 1, EQ),
