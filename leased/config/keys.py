@@ -179,7 +179,7 @@ KEYS = (
         kinds.SWITCH,
         False,
         "Whether the daemon itself moves a job that takes turns with others, since their memory "
-        "does not fit together, to a GPU that has room for it.",
+        "does not fit together, to a GPU that has room for it and is idle.",
     ),
     key(
         "limits.swap",
