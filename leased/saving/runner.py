@@ -1,9 +1,9 @@
 """gpu-leasectl run: starts a program, or restores it from its last checkpoint, and stays with it.
 
 It saves the program when Slurm ends the job to requeue it (SIGTERM), and when gpu-leasectl
-checkpoint asks for it, on a socket without a file whose name has the job and the user; each side
-looks whose process the other one is. What it starts ignores SIGTERM, so that it is there to be
-saved: a program that handles SIGTERM itself makes its own checkpoint.
+checkpoint asks for it, on sockets without a file, one for each name of the job, whose names have
+that and the user; each side looks whose process the other one is. What it starts ignores SIGTERM,
+so that it is there to be saved: a program that handles SIGTERM itself makes its own checkpoint.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,13 @@ SLURM_S = 10.0
 
 
 class Runner:
-    """directory: where its checkpoints are. job: "" outside of any."""
+    """directory: where its checkpoints are. names: of the job (job_names.own())."""
 
-    def __init__(self, directory: Path, tenant_socket: Path, job: str):
+    def __init__(self, directory: Path, saver: Saver, names: Sequence[str]):
         self._directory = Directory(directory)
-        self._saver = Saver(tenant_socket, job)
-        self._job = job
+        self._saver = saver
+        self._names = names
+        self._job = names[0]
         self._root = 0
         self._stops = False
 
@@ -49,22 +50,27 @@ class Runner:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the program inherits
-        with self._listening() as asks:
+        with ExitStack() as stack:
+            asks = [stack.enter_context(sock) for sock in self._listening()]
             self._begin(command)
             for number in (signal.SIGTERM, signal.SIGCHLD):
                 signal.signal(number, lambda *_: None)
             return self._loop(wakes, asks)
 
-    def _listening(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            sock.bind(socket_name(self._job, os.geteuid()))
-        except OSError as fault:
-            raise Refused(
-                f"job {self._job} has a program that can be saved already ({fault})"
-            ) from None
-        sock.listen()
-        return sock
+    def _listening(self) -> Iterator[socket.socket]:
+        """For each name of the job; only the first one has to be free, since it is its own."""
+        for name in self._names:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                sock.bind(socket_name(name, os.geteuid()))
+                sock.listen()
+                yield sock
+            except OSError as fault:
+                sock.close()
+                if name == self._job:
+                    raise Refused(
+                        f"job {name} has a program that can be saved already ({fault})"
+                    ) from None
 
     def _begin(self, command: Sequence[str]) -> None:
         restored = self._saver.restore(self._directory)
@@ -79,15 +85,15 @@ class Runner:
         self._root = started.pid
         started.returncode = 0  # it is waited for here
 
-    def _loop(self, wakes: socket.socket, asks: socket.socket) -> int:
+    def _loop(self, wakes: socket.socket, asks: Sequence[socket.socket]) -> int:
         status = self._ended()
         while status is None:
-            ready, _, _ = select.select([wakes, asks], [], [])
+            ready, _, _ = select.select([wakes, *asks], [], [])
             signals = wakes.recv(LONGEST) if wakes in ready else b""
             if signal.SIGTERM in signals:
                 self._terminated()
-            if asks in ready:
-                self._serve(asks)
+            if asked := [sock for sock in asks if sock in ready]:
+                self._serve(asked[0])
             status = self._ended()
         if not self._stops:
             self._directory.remove()

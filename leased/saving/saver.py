@@ -32,7 +32,7 @@ class NotRestored(Refused):
 class Saver:
     """root: of the tree. tenant_socket: of the daemon. job: its number in Slurm."""
 
-    def __init__(self, tenant_socket: Path, job: str):
+    def __init__(self, tenant_socket: Path, job: int):
         self._socket, self._job = tenant_socket, job
 
     # -- saving ----------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Saver:
         self, root: int, pids: list[int], directory: Directory, program: str, still: StillJob | None
     ) -> dict[str, Any]:
         manifest: dict[str, Any] = {
-            "job": self._job,
+            "job": str(self._job),
             "host": socket.gethostname(),
             "root": root,
             "stdio": [[file, procfs.open_file(root, file) or ""] for file in (1, 2)],

@@ -22,7 +22,7 @@ BEAT_S = 0.5
 class StillJob:
     """Use it as a context: at its end the job may go on."""
 
-    def __init__(self, socket: Path, job: str):
+    def __init__(self, socket: Path, job: int):
         self._socket, self._job = socket, job
         self.processes: dict[int, Interposer] = {}
         self.ranges: dict[int, list[Range]] = {}

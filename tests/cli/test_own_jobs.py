@@ -324,6 +324,25 @@ def test_jobs_are_named_as_slurm_names_them(
         assert sorted(found) == sorted(named), op
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("20_3", "job 20_3 has managed memory"),
+        ("21", "job 20_3 has managed memory"),
+        ("30+1", "job 30+1 has managed memory"),
+        ("20", "job 20 is several jobs here; name one of them"),
+        ("20_5", "job 20_5 is not a job of yours that shares a GPU of this node"),
+    ],
+)
+def test_a_job_that_moves_is_named_as_slurm_names_it(
+    parts: Leased, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    """Each is refused, since its memory cannot move."""
+    socket = ("--socket", str(tenant_sock(parts)))
+    assert ctl.main([*socket, "move", typed, "--to", "0"]) == ExitStatus.REFUSED
+    assert said in capsys.readouterr().err
+
+
 def test_usage_and_status_name_them_too(parts: Leased, capsys: pytest.CaptureFixture[str]) -> None:
     admin = ("--socket", str(parts.admin_socket))
     assert ctl.main([*admin, "status"]) == ExitStatus.DONE
@@ -357,9 +376,10 @@ NO_JOBS = {
 
 @pytest.mark.parametrize("word", NO_JOBS)
 def test_what_is_no_job_is_wrong_usage(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for op in ("mine", "park", "unpark", "usage"):
+    more = {"move": ["--to", "1"], "checkpoint": ["/nowhere"]}
+    for op in ("mine", "park", "unpark", "usage", "move", "checkpoint"):
         with pytest.raises(SystemExit) as ended:
-            ctl.main([op, word])
+            ctl.main([op, word, *more.get(op, [])])
         assert ended.value.code == ExitStatus.USAGE
         assert NO_JOBS[word] in capsys.readouterr().err
 

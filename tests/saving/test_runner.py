@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import Refused
+from leased.cli import ctl
+from leased.cli.exit_status import ExitStatus
 from leased.saving import criu
 from leased.saving.asking import ask_runner
 from leased.saving.directory import Directory
@@ -50,14 +52,14 @@ class Run:
         self.orders = tmp_path / "orders"
         self.orders.mkdir()
 
-    def start(self, *program: str) -> subprocess.Popen[str]:
+    def start(self, *program: str, **env: str) -> subprocess.Popen[str]:
         command = ["-m", "leased.cli.ctl", "run", "--checkpoint", str(self.place), "--"]
         program = program or (sys.executable, "-c", COUNTS, "4", str(self.orders))
         with self.out.open("a") as out:
             return subprocess.Popen(
                 [sys.executable, *command, *program],
                 cwd=ROOT,
-                env=os.environ | {"SLURM_JOB_ID": JOB},
+                env=os.environ | {"SLURM_JOB_ID": JOB} | env,
                 stdout=out,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -128,6 +130,41 @@ def test_a_socket_of_the_network_is_refused_and_the_program_goes_on(run: Run) ->
     run.go(0)
     run.wait_for(1)
     run.go(1)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+ARRAY = str(int(JOB) - 1)
+
+
+@pytest.mark.parametrize(
+    ("env", "names", "others"),
+    [
+        ({"SLURM_ARRAY_JOB_ID": ARRAY}, [JOB, f"{ARRAY}_3"], [ARRAY, f"{ARRAY}_4"]),
+        # The last task: a number of all of them is none of its own.
+        ({"SLURM_ARRAY_JOB_ID": JOB}, [f"{JOB}_3"], [JOB]),
+        ({"SLURM_ARRAY_TASK_ID": "", "SLURM_HET_SIZE": "2"}, [JOB, f"{JOB}+0"], [f"{JOB}+1"]),
+    ],
+    ids=["task", "last-task", "heterogeneous"],
+)
+def test_a_job_is_asked_by_each_of_its_names(
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
+    env: dict[str, str],
+    names: list[str],
+    others: list[str],
+) -> None:
+    """It answers by a refusal here, which needs no CRIU."""
+    process = run.start(**{"SLURM_ARRAY_TASK_ID": "3"} | env)
+    run.wait_for(0)
+    elsewhere = str(run.place.with_name("elsewhere"))
+    for typed in (*names, *others):
+        status = ctl.main(["checkpoint", typed, elsewhere, "--requeue"])
+        assert status == ExitStatus.REFUSED
+        answered = f"goes on from {run.place}, not from {elsewhere}" in capsys.readouterr().err
+        assert answered == (typed in names), typed
+    for n in range(4):
+        run.go(n)
     process.communicate(timeout=60)
     assert process.returncode == 0
 

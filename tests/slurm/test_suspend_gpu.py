@@ -18,6 +18,7 @@ import pytest
 from leased.api.client import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.channels.handoffs import compute_groups
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.leased import Leased
@@ -26,6 +27,7 @@ from tests.slurm.test_cgroups import FREEZER
 from tests.slurm.turns import Job
 from tests.support.machine import user_namespaces_required
 from tests.support.programs import CHECK, SET_UP
+from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
 
 MIB = 1 << 20
@@ -47,9 +49,11 @@ while not os.path.exists(sys.argv[1] + ".end"):
     turn += 1
     ok(d.cuMemsetD32(p, turn, n)); ok(spin(2_000_000)); ok(d.cuCtxSynchronize())
     pathlib.Path(name + ".new").write_text(str(turn)); os.rename(name + ".new", name + ".turn")
+check(p, n, turn)
 pathlib.Path(name + ".done").touch()
 """
 )
+LONG = PROGRAM.replace("spin(2_000_000)", "spin(5_000_000_000)")
 BATCH = "#!/bin/sh\ncd {root} || exit 9\n{program}\necho went on\n"
 STEP = "#!/bin/sh\ncd {root} || exit 9\nsrun --overlap -n{ranks} {program}\n"
 
@@ -65,14 +69,21 @@ class Site:
     grace: Grace
 
     def submit(
-        self, name: str, memory: str, ranks: int = 0, *more: str, container: str = ""
+        self,
+        name: str,
+        memory: str,
+        ranks: int = 0,
+        *more: str,
+        container: str = "",
+        text: str = PROGRAM,
     ) -> Job:
         """ranks: of an srun step; 0: the batch script itself runs the program.
 
-        container: the words that start one.
+        container: the words that start one. text: of the program.
         """
-        (self.work / "program.py").write_text(PROGRAM)
-        program = f"{container} {sys.executable} {self.work}/program.py {self.work}/{name}"
+        file = self.work / f"{name}.py"
+        file.write_text(text)
+        program = f"{container} {sys.executable} {file} {self.work}/{name}"
         script = self.work / f"{name}.sh"
         script.write_text(
             (STEP if ranks else BATCH).format(root=ROOT, program=program, ranks=ranks)
@@ -174,6 +185,32 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     site.resume(job)
     job.gets_on()
     site.finish(job)
+
+
+def test_a_job_is_suspended_in_mid_kernel(site: Site) -> None:
+    """Its kernels stand still and its memory leaves before they end; they go on where they were."""
+    ranks = 2
+    job = site.submit("long", "swap", ranks, text=LONG)
+
+    def kernels(stopped: bool) -> bool:
+        """Whether each rank has one that runs, or that is stopped."""
+        groups = [group for group in compute_groups(site.gpu) if group["queued"]]
+        return len(groups) == ranks and all(bool(g["stopped"]) == stopped for g in groups)
+
+    wait_until("kernels", lambda: kernels(stopped=False))
+    full = site.free()
+    site.suspend(job)
+    wait_until("their stop", lambda: kernels(stopped=True))
+    data = ranks * EACH * MIB
+    wait_until("its memory to leave", lambda: site.free() - full >= data - data // 100)
+    assert kernels(stopped=True)
+    site.grace.end()
+    wait_until("it to be stopped", job.is_stopped)
+    assert kernels(stopped=True)
+    turns = job.turns()
+    site.resume(job)
+    site.finish(job)
+    assert all(now > then for now, then in zip_strict(job.turns(), turns))
 
 
 CONTAINERS = {

@@ -52,6 +52,11 @@ FORMS: dict[str, tuple[str, str, list[SlurmGpu]]] = {
         PLAIN + "Name=shard Count=4 File=/dev/nvidia1",
         *("gpu:2,shard:4", [gpu(0, 0), gpu(1, 4)]),
     ),
+    "a count of zero for a file": (
+        PLAIN + "Name=shard Count=0 File=/dev/nvidia0\nName=shard Count=8 File=/dev/nvidia1",
+        *("gpu:2,shard:8", [gpu(0, 0), gpu(1, 8)]),
+    ),
+    "a count of zero": (PLAIN + "Name=shard Count=0", "gpu:2,shard:0", [gpu(0, 0), gpu(1, 0)]),
     "an uneven count": (PLAIN + "Name=shard Count=7", "gpu:2,shard:7", [gpu(0, 3), gpu(1, 4)]),
     "no line of shards": (PLAIN, "gpu:2,shard:8", [gpu(0, 4), gpu(1, 4)]),
     "more than in slurm.conf": (
@@ -80,6 +85,14 @@ FORMS: dict[str, tuple[str, str, list[SlurmGpu]]] = {
 # What slurmd stops at, and a part of why, by our reading
 STOPS: dict[str, tuple[str, str, str]] = {
     "fewer shards": (PLAIN + "Name=shard Count=6", "gpu:2,shard:8", "shards are counted several"),
+    "a count of zero shards": (
+        PLAIN + "Name=shard Count=0",
+        *("gpu:2,shard:8", "shards are counted several times"),
+    ),
+    "a count of zero GPUs": (
+        PLAIN + "Name=gpu Count=0 File=/dev/nvidia2\nName=shard Count=8",
+        *("gpu:2,shard:8", "Count=0 does not fit"),
+    ),
     "files that lack shards": (
         PLAIN + "Name=shard Count=8 File=/dev/nvidia[0-1]",
         *("gpu:2,shard:16", "shards are counted several times"),

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from leased.base import job_names
 from leased.base.errors import Refused
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
@@ -31,13 +32,15 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
     if not command:
         raise WrongUsage("run which program?", "gpu-leasectl run --checkpoint DIR -- PROGRAM")
-    job = os.environ.get("SLURM_JOB_ID", "")
-    if not job:
+    names = job_names.own(os.environ)
+    if not names:
         raise Refused("this is no job of Slurm", "use it in a batch script")
-    from leased.saving.runner import Runner  # it brings an event loop
+    from leased.saving.runner import Runner  # these bring an event loop
+    from leased.saving.saver import Saver
 
     socket = mine.tenant_socket(chosen.socket, chosen.config)
-    sys.exit(Runner(chosen.checkpoint, socket, job).run(command))
+    saver = Saver(socket, int(os.environ["SLURM_JOB_ID"]))
+    sys.exit(Runner(chosen.checkpoint, saver, names).run(command))
 
 
 subcommand = Subcommand(

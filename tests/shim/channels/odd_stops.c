@@ -7,8 +7,10 @@
 #include "stops_work.h"
 
 #include "../../emugpu/rm.h"
+#include "../forbid.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +122,31 @@ static void bound_deeply(void)
 	if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND))
 		fail(dlerror(), 0);
 	plain();
+}
+
+/* The process shuts itself in when its contexts are there: from then on the kernel refuses what
+ * controls anything, to all its threads. */
+static void shut_in(int number)
+{
+	set_up();
+	work_prepare(&work);
+	say("there");
+	wait_for_test();
+	if (!forbid_request(_IOWR('F', RM_CONTROL, struct rm_control),
+	                    SECCOMP_RET_ERRNO | (unsigned int)number))
+		fail("seccomp", errno);
+	run_work();
+	end_right();
+}
+
+static void shut_in_eperm(void)
+{
+	shut_in(EPERM);
+}
+
+static void shut_in_enosys(void)
+{
+	shut_in(ENOSYS);
 }
 
 /* -- processes and threads ----------------------------------------------------------------------
@@ -294,14 +321,9 @@ static void beside(void (*calls)(struct other *))
 	set_up();
 	work_prepare(&work);
 	start(&other, calls);
-	work_begin(&work, LONG_MS);
-	say("runs");
-	for (int i = 0; i < 24; i++)
-		work_begin(&work, 60);
-	work_check(&work);
-	atomic_store(&enough, true);
+	run_work();
 	pthread_join(other.thread, NULL);
-	say("right");
+	end_right();
 }
 
 static void beside_captures(void)
@@ -334,6 +356,8 @@ static const struct {
     {"wrapped later", wrapped_later},
     {"second namespace", second_namespace},
     {"bound deeply", bound_deeply},
+    {"shut in, EPERM", shut_in_eperm},
+    {"shut in, ENOSYS", shut_in_enosys},
     {"forks", forks},
     {"executes", executes},
     {"thread ends", thread_ends},

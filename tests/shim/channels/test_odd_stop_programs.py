@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from _gpulease import lib
 
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.shim.channels.handoffs import controlled
+from tests.shim.channels.handoffs import compute_groups, controlled
 from tests.slurm.leased import CHECKED
 from tests.slurm.processes import wait_until
 from tests.support import swap_programs as swap
@@ -49,15 +50,35 @@ def running(odd: Odd, daemon: FakeDaemon, scenario: str, **env: str) -> tuple[Pr
     return job, client
 
 
-def stop(client: Client, uuid: str) -> None:
+def goes_on(client: Client, gpu: EmulatedGpu) -> None:
+    """With its lease, until a kernel of it runs or waits to."""
+    client.grant()
+    wait_until("work", lambda: any(group["queued"] for group in compute_groups(gpu)))
+
+
+def stop(client: Client, uuid: str, gpu: EmulatedGpu) -> None:
     """In mid-kernel; all of its memory leaves. A busy machine may need more than one handoff."""
     controlled(client)
     for _ in range(HANDOFFS):
         if client.revoke().stopped:
             break
-        client.grant()
+        goes_on(client, gpu)
     assert client.released[-1].stopped
     client.evict({uuid: ALL})
+
+
+def stops_of(client: Client, gpu: EmulatedGpu, least: int, leaves: Mapping[str, int]) -> int:
+    """How many of its handoffs, of at least so many, have stopped it; more are made while none
+    has. leaves: by device, bytes that it evicts in each."""
+    controlled(client)
+    stops = handoffs = 0
+    while handoffs < least or (not stops and handoffs < HANDOFFS):
+        stops += client.revoke().stopped
+        if leaves:
+            client.evict(leaves)
+        goes_on(client, gpu)
+        handoffs += 1
+    return stops
 
 
 @pytest.mark.parametrize(
@@ -84,24 +105,57 @@ def test_groups_that_are_not_known_are_drained(
     assert output(job) == "right\n"
 
 
+@pytest.mark.parametrize("refusal", ["EPERM", "ENOSYS"])
+def test_a_process_that_has_shut_itself_in_is_drained(
+    odd: Odd, daemon: FakeDaemon, emulated_gpu: EmulatedGpu, refusal: str
+) -> None:
+    """A filter of system calls (seccomp) refuses all threads to control anything."""
+    job = odd(f"shut in, {refusal}")
+    client = daemon.client(job.pid)
+    assert line(job) == "there"
+    controlled(client)
+    daemon.auto = False
+    tell(job)
+    assert line(job) == "runs"
+
+    def refused() -> bool:
+        return client.channels is not None and client.channels.state == lib.GL_CHANNELS_REFUSED
+
+    for _ in range(HANDOFFS):
+        assert not client.revoke().stopped
+        goes_on(client, emulated_gpu)
+        client.calls()  # what it had to say it has said
+        if refused():
+            break
+    assert client.channels is not None
+    number = getattr(errno, refusal)
+    assert client.channels.reason == (
+        f"the system refuses to take channels off the GPU (errno {number})"
+    )
+    assert not client.revoke().stopped
+    client.grant()
+    tell(job)
+    assert output(job) == "right\n"
+
+
 @pytest.mark.parametrize(
     "scenario", ["plain", "wrapped later", "second namespace", "bound deeply", "resets another"]
 )
 def test_what_is_odd_is_no_hindrance(
-    odd: Odd, daemon: FakeDaemon, uuid: str, scenario: str
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, scenario: str
 ) -> None:
     job, client = running(odd, daemon, scenario)
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
     assert output(job) == "right\n"
 
 
 def test_a_tracer_between_the_library_and_the_kernel(
-    odd: Odd, daemon: FakeDaemon, uuid: str
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job, client = running(odd, daemon, "plain", LD_AUDIT=str(FOLDER / "libaudit.so"))
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
     assert output(job) == "right\n"
@@ -111,39 +165,45 @@ def test_children_leave_the_stop_alone(
     odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job, client = running(odd, daemon, "forks")
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     tell(job)
     assert line(job) == "forked"
-    assert all(g["stopped"] for g in emulated_gpu.stats()["groups"] if g["engine"] == "compute")
+    assert all(group["stopped"] for group in compute_groups(emulated_gpu))
     client.grant()
     assert output(job) == "right\n"
 
 
-def test_a_program_is_replaced_while_it_is_stopped(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+def test_a_program_is_replaced_while_it_is_stopped(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
     job, client = running(odd, daemon, "executes")
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     daemon.auto = True
     tell(job)
     client.until_gone()
     assert line(job) == "runs"
     daemon.auto = False
-    stop(daemon.client(job.pid), uuid)
+    stop(daemon.client(job.pid), uuid, emulated_gpu)
     tell(job)
     daemon.client(job.pid).grant()
     assert output(job) == "right\n"
 
 
-def test_the_thread_that_has_submitted_it_ends(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+def test_the_thread_that_has_submitted_it_ends(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
     job, client = running(odd, daemon, "thread ends")
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
     assert output(job) == "right\n"
 
 
-def test_its_context_is_destroyed_meanwhile(odd: Odd, daemon: FakeDaemon, uuid: str) -> None:
+def test_its_context_is_destroyed_meanwhile(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
     job, client = running(odd, daemon, "destroys its own")
-    stop(client, uuid)
+    stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
     assert line(job) == "destroyed"
@@ -152,34 +212,24 @@ def test_its_context_is_destroyed_meanwhile(odd: Odd, daemon: FakeDaemon, uuid: 
 
 @pytest.mark.parametrize("scenario", ["captures", "loads", "frees", "copies"])
 def test_threads_call_the_driver_meanwhile(
-    odd: Odd, daemon: FakeDaemon, uuid: str, scenario: str
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, scenario: str
 ) -> None:
     """It is stopped, or given up and drained; what it computes is right either way."""
     job, client = running(odd, daemon, scenario)
-    controlled(client)
-    stops = 0
-    for _ in range(8):
-        stopped = client.revoke().stopped
-        client.evict({uuid: ALL})
-        client.grant()
-        stops += stopped
-    daemon.auto = True
+    assert stops_of(client, emulated_gpu, 8, {uuid: ALL})
+    tell(job)
     assert output(job) == "right\n"
-    assert client.channels is not None
-    assert stops + client.channels.given_up > 0
 
 
 @pytest.mark.parametrize("memory", ["swap", "managed"])
-def test_clocks_leap(odd: Odd, daemon: FakeDaemon, uuid: str, memory: str) -> None:
+def test_clocks_leap(
+    odd: Odd, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, memory: str
+) -> None:
     """Stops may end early, but nothing hangs, and results are right."""
     job, client = running(
         odd, daemon, "plain", LD_PRELOAD=f"{FOLDER / 'libstepping_clocks.so'}:{CHECKED}"
     )
-    for _ in range(4):
-        client.revoke()
-        if memory == "swap":
-            client.evict({uuid: ALL})
-        client.grant()
+    assert stops_of(client, emulated_gpu, 4, {uuid: ALL} if memory == "swap" else {})
     tell(job)
     assert output(job) == "right\n"
 
