@@ -3,7 +3,8 @@
 Waiters are looked at in their order. A waiter that competes with none before it is at the
 front; all others are behind a waiter. A waiter at the front whose devices are free is granted.
 A waiter behind others whose devices are free may fill the gap until the waiters at the front
-can have them (Slurm calls this backfill), if that is worth a handoff.
+can have them (Slurm calls this backfill), if that is worth a handoff. An offline waiter fills no
+gap before an online one, for which it would have to make way at once.
 
 A waiter at the front gets its devices when the last holder in its way has released. Holders that
 only fill a gap never make it longer: each was let in until the gap ended then. They have to be
@@ -16,7 +17,7 @@ over, and two more for a tenant that was let in meanwhile.
 
 from __future__ import annotations
 
-from leased.core import orders
+from leased.core import classes, orders
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import ALONE, FOREVER, FREE, SHARE, Tenant
 from leased.memory.share import Place
@@ -68,14 +69,15 @@ class Turns:
     def _walk(self, mask: int) -> tuple[Tenant, int] | None:
         """Along the line for these devices, to the first who is let in."""
         fronts: list[Front] = []
-        # Devices for which somebody has been passed, and of these who shares with nobody; and
-        # those that nobody is let in to.
-        passed = passed_alone = shut = 0
+        # Devices for which somebody has been passed, and of these who shares with nobody; those for
+        # which offline ones make way at once; and those that nobody is let in to.
+        passed = passed_alone = first = shut = 0
         taken = (0, self.rules.alone_mask, self.rules.locked_mask)
         for place, waiter in self._waiters(mask):
             heeds, wanted = waiter.heeds, waiter.mask
             behind = wanted & (passed if heeds == ALONE else passed_alone)
-            if not wanted & (taken[heeds] | shut) and waiter.ordered != orders.LINE:
+            waits = waiter.ordered == orders.LINE or (waiter.offline and behind & first)
+            if not wanted & (taken[heeds] | shut) and not waits:
                 if wanted & ~mask:  # what is before it there has not been looked at
                     return self._walk(mask | wanted)
                 until = self._gap(waiter, fronts) if behind else FOREVER
@@ -91,6 +93,8 @@ class Turns:
             passed |= wanted
             if heeds == ALONE:
                 passed_alone |= wanted
+            if classes.goes_first(waiter):
+                first |= wanted
             if not mask & ~shut:
                 break
         return None

@@ -250,6 +250,8 @@ class Judge:
         ]
         if not rivals:
             self.broken(f"{tenant.id} could run, and nobody is before it")
+        if tenant.offline and any(map(classes.goes_first, rivals)):
+            return  # it would make way at once
         until = self.world.now + worth(self.a, tenant)
         if all(self.runs_for_long(rival, until) for rival in rivals):
             self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")

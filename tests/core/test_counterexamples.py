@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.adversary import fault_of
+from tests.core.adversary import fault_of, run
+from tests.core.class_mixes import classed_scenario
 from tests.core.scenario import Job, Poke, Scenario
 
 # A gang connects GPUs, and one of them gets another policy: what stood before a waiter in the
@@ -104,3 +105,9 @@ NO_ROOM_WHILE_STOPPED = Scenario(
 @pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
 def test_an_online_job_for_which_there_is_no_room_lets_others_work(policy_name: str) -> None:
     assert fault_of(NO_ROOM_WHILE_STOPPED, policy_name) is None
+
+
+def test_an_offline_job_fills_no_gap_before_an_online_one() -> None:
+    """Beside an online gang that waited for another GPU two offline jobs were granted by turns, each
+    to make way at once, and the decision had no end."""
+    assert run(910000119, "fcfs", classed_scenario).fault is None
