@@ -104,3 +104,28 @@ NO_ROOM_WHILE_STOPPED = Scenario(
 @pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
 def test_an_online_job_for_which_there_is_no_room_lets_others_work(policy_name: str) -> None:
     assert fault_of(NO_ROOM_WHILE_STOPPED, policy_name) is None
+
+
+BESIDE_ONLINE = {
+    # While that computes there is no bound for the offline one. A judge that began to count at the
+    # last event before the end found ten minutes too long.
+    "the online one ends after ten minutes": Scenario(
+        *(1, 4000),
+        (
+            Job((0,), size=1, job_class="offline"),
+            Job((0,), quantum=100, size=1, busy=600_000, job_class="online"),
+        ),
+    ),
+    # Nobody can know that it stands still, so the offline one waits for it as if it worked.
+    "the online one is stopped": Scenario(
+        *(1, 4000),
+        (Job((0,), job_class="online"), Job((0,), job_class="offline")),
+        (Poke(at=200, what="stop", who=0), Poke(at=1000, what="size", who=1, amount=5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
+@pytest.mark.parametrize("name", BESIDE_ONLINE)
+def test_beside_online_jobs_each_waits_as_long_as_it_is_told(name: str, policy_name: str) -> None:
+    assert fault_of(BESIDE_ONLINE[name], policy_name) is None
