@@ -54,6 +54,7 @@ class Wait:
     quantum: int = 0
     others: int = 0  # the most tenants there were beside it
     gang: int = 1
+    asked: int = 0  # the longest quantum that it, or the site for it, wanted meanwhile
     behind_online: bool = False  # at any time
 
 
@@ -184,21 +185,27 @@ class Judge:
             if tenant.online and (tenant.urgent or self.world.entries[tenant.id].client.opened):
                 self.check_online(tenant, runnable[:place])
             if tenant.id in bounded:
-                self.check_wait(tenant.id, self.wait_of(tenant, place), bounds)
+                self.check_wait(tenant.id, self.wait_of(tenant, place, runnable), bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
-    def wait_of(self, tenant: Tenant, place: int) -> Wait:
-        """Its wait, with what its bound depends on by now."""
+    def wait_of(self, tenant: Tenant, place: int, runnable: list[Tenant]) -> Wait:
+        """Those behind an online one that came before it count as before it, since they become
+        overdue."""
         rules = self.a.rules
         wait = self.waits.get(tenant.id)
         if wait is None:
-            wait = Wait(tenant.arrival, self.world.now, place, gang=len(tenant.gang))
+            before = place
+            if tenant.urgent:
+                behind = (t for t in runnable[place + 1 :] if not t.urgent and not t.offline)
+                before += sum(t.arrival < tenant.arrival for t in behind)
+            wait = Wait(tenant.arrival, self.world.now, before, gang=len(tenant.gang))
             self.waits[tenant.id] = wait
         quantum = rules.quantum(tenant, rules.handoff_ns(tenant))
         wait.quantum = max(wait.quantum, self.longest, quantum)
+        wait.asked = max(wait.asked, rules.asked_ns(tenant))
         wait.others = max(wait.others, len(self.a.tenants) - 1)
-        wait.behind_online |= not tenant.online and self.behind_online(tenant)
+        wait.behind_online |= not tenant.urgent and self.behind_online(tenant)
         return wait
 
     def check_online(self, tenant: Tenant, before: list[Tenant]) -> None:
@@ -229,15 +236,15 @@ class Judge:
 
     def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:
         """Where devices have several policies, the bound is the longest of theirs. Online ones go
-        before one without a class until it is overdue. Short turns have at most half of the time,
-        and one may be under way on each device."""
+        before others until these are overdue. Short turns have at most half of the time, and one
+        may be under way on each device."""
         if not bounds:
             return
         turn = wait.quantum + ENDS_NS
         waited = self.world.now - wait.since
         bound = max(bound(wait, turn) for bound in bounds)
         if wait.behind_online:
-            bound += classes.PATIENCE * wait.quantum
+            bound += classes.PATIENCE * wait.asked
         if self.signals:
             bound = 2 * bound + wait.gang * SHORT_TURN_NS
         self.worst = max(self.worst, waited / bound)

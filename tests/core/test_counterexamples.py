@@ -122,6 +122,28 @@ BESIDE_ONLINE = {
         (Job((0,), job_class="online"), Job((0,), job_class="offline")),
         (Poke(at=200, what="stop", who=0), Poke(at=1000, what="size", who=1, amount=5)),
     ),
+    # The job without a class was overdue after each of its short quanta, before the gang had both
+    # of its devices at once; it went before the gang each time, which waited for ever.
+    "an overdue one is in the way of an online gang": Scenario(
+        *(7, 1000),
+        (
+            Job((3, 6), quantum=30_000, size=5, job_class="online"),
+            Job((5, 6), quantum=100, size=90, drain=16_644),
+            Job((0, 1, 3), "auto", quantum=30_000, size=20, busy=5000, job_class="online"),
+            Job((5,), quantum=100, size=90, drain=12_351, job_class="offline"),
+        ),
+    ),
+    # It is to take its turn like others, but two others that never idle went first each time.
+    "an online one finds no room": Scenario(
+        *(1, 4000),
+        (
+            Job((0,), swaps=True, size=90, job_class="online"),
+            Job((0,), size=20, fixed=30, job_class="offline"),
+            Job((0,), quantum=3000, size=1, busy=600_000, job_class="online"),
+            Job((0,), quantum=3000, size=1, busy=600_000, job_class="online"),
+        ),
+        (Poke(at=14_538, what="stop", who=1), Poke(at=56_592, what="restart", who=0)),
+    ),
 }
 
 
