@@ -149,13 +149,11 @@ class Waiters:
         """Put those that are overdue among the online ones that stand before them in the line for
         these devices."""
         for device in self.rules.on(mask):
-            online = False
-            for _, tenant in list(device.line):
-                if classes.goes_first(tenant):
-                    online |= tenant.urgent
-                elif not online:
-                    break
-                elif classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
+            ahead = [tenant for place, tenant in device.line if place < classes.AHEAD]
+            if not any(tenant.urgent for tenant in reversed(ahead)):
+                continue
+            for _, tenant in device.line[len(ahead) :]:
+                if classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
                     self._move(tenant, classes.place(self._usual(tenant)))
 
     def mix(self) -> None:
