@@ -5,8 +5,9 @@
   finds no room they would wait for ever.
 - The lease of an online holder does not end for the sake of an offline waiter, which has to wait
   until the holder is idle. It ends for others as usual, but no sooner for those that hurry.
-- A waiter without a class that has waited for PATIENCE times its quantum is before the online ones
-  that wait with it: several of those that never idle would keep it waiting for ever.
+- A waiter without a class, or an online one of that kind, that has waited for PATIENCE times its
+  quantum is overdue: from then on it takes turns with the online ones. Several of those that never
+  idle would keep it waiting for ever; if it went before all of them, it could do so to a gang.
 - An online holder that is idle yields later than others: it has waited for PATIENCE times as
   long as handoffs take, so that they delay it by a part of its time that is as small.
 
@@ -19,26 +20,21 @@ from leased.core.state import FOREVER, Tenant
 from leased.memory.share import Place
 
 ONLINE, OFFLINE = "online", "offline"
-FIRST = -1 << 171  # before all places but those of who is overdue
-OVERDUE = -1 << 172
-AHEAD = FIRST * 3 // 4  # behind the places of both, and before all others
+FIRST = -1 << 171  # before all usual places
+AHEAD = FIRST * 3 // 4  # behind the places of who goes first, and before all others
 PATIENCE = 20  # handoffs, or quanta
 
 
 def place(usual: Place) -> Place:
-    """Of an online waiter that has the usual place without its class."""
+    """Of an online or overdue waiter that has the usual place without that."""
     return FIRST + usual
 
 
 def is_overdue(waiter: Tenant, quantum_ns: int, now: int) -> bool:
-    """Online ones do not go before it any more. quantum_ns: its own."""
-    classless = not waiter.online and not waiter.offline
-    return classless and now - waiter.asked_at >= PATIENCE * quantum_ns
-
-
-def overdue_place(usual: Place) -> Place:
-    """Of one that is overdue, which has the usual place before that."""
-    return OVERDUE + usual
+    """Online ones that come after it do not go before it any more. quantum_ns: its own."""
+    if waiter.urgent or waiter.offline:
+        return False
+    return now - waiter.asked_at >= PATIENCE * quantum_ns
 
 
 def goes_first(waiter: Tenant) -> bool:

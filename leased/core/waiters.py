@@ -146,13 +146,15 @@ class Waiters:
         self._move(tenant, self._placed(tenant))
 
     def let_overdue_by(self, mask: int) -> None:
-        """Put those that are overdue before the online ones that stand first in the line for these
-        devices."""
+        """Put those that are overdue among the online ones that stand before them in the line for
+        these devices."""
         for device in self.rules.on(mask):
-            if len(device.line) > 1 and device.line[0][1].online:
-                for place, tenant in device.line[1:]:
-                    if classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
-                        self._move(tenant, classes.overdue_place(place))
+            ahead = [tenant for place, tenant in device.line if place < classes.AHEAD]
+            if not any(tenant.urgent for tenant in reversed(ahead)):
+                continue
+            for _, tenant in device.line[len(ahead) :]:
+                if classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
+                    self._move(tenant, classes.place(self._usual(tenant)))
 
     def mix(self) -> None:
         """Gangs or policies have changed, so some waiters may be served in another order: by the
@@ -174,15 +176,19 @@ class Waiters:
         return self._placed(tenant)
 
     def _placed(self, tenant: Tenant) -> Place:
-        """The place that its policy gave it. Where gangs connect devices of several policies, it
-        is the order of coming, since places of different policies cannot be compared."""
-        mixed = tenant.mask & self.rules.mixed_mask
-        usual = (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
+        """The usual place, unless a short turn, an order or its class says another."""
+        usual = self._usual(tenant)
         if tenant.hurries or tenant.kept:
             usual = self.short_turns.place(tenant, usual)
         if tenant.ordered == orders.HOLD:
             return 2 * classes.FIRST + usual
         return classes.place(usual) if tenant.urgent else usual
+
+    def _usual(self, tenant: Tenant) -> Place:
+        """The place that its policy gave it. Where gangs connect devices of several policies, it
+        is the order of coming, since places of different policies cannot be compared."""
+        mixed = tenant.mask & self.rules.mixed_mask
+        return (tenant.arrival if mixed else tenant.order) * ARRIVALS + tenant.arrival
 
     # -- the line ---------------------------------------------------------------------
 

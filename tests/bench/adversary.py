@@ -71,7 +71,7 @@ def measure(name: str, first: int, end: float, least: int, events: int) -> dict[
         "events": sum(run.events for run in found),
         "violations": len(broken),
         "seconds": round(time.monotonic() - start),
-        "worst_wait_over_bound": round(max(run.worst for run in found), 3),
+        "worst_wait_over_bound": round(max((run.worst for run in found), default=0.0), 3),
     }
 
 
@@ -113,6 +113,9 @@ def main() -> None:
             print(f"{name:8}{what:32}{one[what]:>12}")
     if report["violations"]:
         raise SystemExit("rules were broken")
+    missed = [name for name, one in report["policies"].items() if not one["runs"]]
+    if missed:
+        raise SystemExit(f"no time was left for {', '.join(missed)}: give more --seconds")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from leased.core.arbiter import (
 from leased.core.chains import are_together, fit
 from leased.core.rules import SHORT_NS
 from leased.policy import deficits, elastic_account
-from leased.sim.lease import CLOSING
+from leased.sim.lease import CLOSING, OPEN
 from tests.core.client import Client
 from tests.core.items import items
 from tests.core.line import queue, worth
@@ -54,6 +54,7 @@ class Wait:
     quantum: int = 0
     others: int = 0  # the most tenants there were beside it
     gang: int = 1
+    asked: int = 0  # the longest quantum that it, or the site for it, wanted meanwhile
     behind_online: bool = False  # at any time
 
 
@@ -176,25 +177,36 @@ class Judge:
         a = self.a
         waiting = [a.tenants[n] for n in queue(a)]
         runnable = [t for t in waiting if not a.rules.withheld(t)]
-        known = {t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t)}
-        for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
+        bounded = {t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t)}
+        for n in [n for n, wait in self.waits.items() if bounded.get(n) != wait.arrival]:
             del self.waits[n]
-        bounds, others = self.bounds(), len(a.tenants) - 1
+        bounds = self.bounds()
         for place, tenant in enumerate(runnable):
             if tenant.online and (tenant.urgent or self.world.entries[tenant.id].client.opened):
                 self.check_online(tenant, runnable[:place])
-            wait = self.waits.get(tenant.id)
-            if wait is None:
-                wait = Wait(tenant.arrival, self.world.now, place, gang=len(tenant.gang))
-                self.waits[tenant.id] = wait
-            wait.quantum = max(
-                wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.handoff_ns(tenant))
-            )
-            wait.others = max(wait.others, others)
-            wait.behind_online |= not tenant.online and self.behind_online(tenant)
-            self.check_wait(tenant.id, wait, bounds)
+            if tenant.id in bounded:
+                self.check_wait(tenant.id, self.wait_of(tenant, place, runnable), bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
+
+    def wait_of(self, tenant: Tenant, place: int, runnable: list[Tenant]) -> Wait:
+        """Those behind an online one that came before it count as before it, since they become
+        overdue."""
+        rules = self.a.rules
+        wait = self.waits.get(tenant.id)
+        if wait is None:
+            before = place
+            if tenant.urgent:
+                behind = (t for t in runnable[place + 1 :] if not t.urgent and not t.offline)
+                before += sum(t.arrival < tenant.arrival for t in behind)
+            wait = Wait(tenant.arrival, self.world.now, before, gang=len(tenant.gang))
+            self.waits[tenant.id] = wait
+        quantum = rules.quantum(tenant, rules.handoff_ns(tenant))
+        wait.quantum = max(wait.quantum, self.longest, quantum)
+        wait.asked = max(wait.asked, rules.asked_ns(tenant))
+        wait.others = max(wait.others, len(self.a.tenants) - 1)
+        wait.behind_online |= not tenant.urgent and self.behind_online(tenant)
+        return wait
 
     def check_online(self, tenant: Tenant, before: list[Tenant]) -> None:
         """Who is not online is no reason to wait in the line, and who is offline makes way."""
@@ -208,14 +220,14 @@ class Judge:
             self.broken(f"{stays} are offline and in the way of {tenant.id}, which is online")
 
     def behind_online(self, tenant: Tenant) -> bool:
-        """Whether an online one has or wants a device that it needs, or that gangs connect with
-        one. Offline ones wait for as long as that uses it, so there is no bound meanwhile."""
+        """Whether another, online one has or wants a device that it needs, or that gangs connect
+        with one. Offline ones wait for as long as that uses it, without a bound."""
         found, more = set[str](), set(tenant.gang)
         while more - found:
             found |= more
             more = {uuid for t in self.a.tenants.values() if found & set(t.gang) for uuid in t.gang}
-        wants = (t for t in self.a.tenants.values() if t.online and (t.lease or t.waiting))
-        return any(found & set(t.gang) for t in wants)
+        others = (t for t in self.a.tenants.values() if t.online and t is not tenant)
+        return any(found & set(t.gang) for t in others if t.lease or t.waiting)
 
     def bounds(self) -> list[Bound]:
         """Each policy states its bound; where one has none, nobody is judged by any."""
@@ -224,15 +236,15 @@ class Judge:
 
     def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:
         """Where devices have several policies, the bound is the longest of theirs. Online ones go
-        before one without a class until it is overdue. Short turns have at most half of the time,
-        and one may be under way on each device."""
+        before others until these are overdue. Short turns have at most half of the time, and one
+        may be under way on each device."""
         if not bounds:
             return
         turn = wait.quantum + ENDS_NS
         waited = self.world.now - wait.since
         bound = max(bound(wait, turn) for bound in bounds)
         if wait.behind_online:
-            bound += classes.PATIENCE * wait.quantum
+            bound += classes.PATIENCE * wait.asked
         if self.signals:
             bound = 2 * bound + wait.gang * SHORT_TURN_NS
         self.worst = max(self.worst, waited / bound)
@@ -293,13 +305,24 @@ class Judge:
     def asks(self, client: Client) -> bool:
         """It asks, and nothing but room or others can keep it from its devices."""
         able = client.wants and client.gate != CLOSING and not client.frozen
+        tenant = self.a.tenants[client.tenant]
         return (
             able
             and not client.suspended
             and client.tenant not in self.world.liars
-            and not self.a.tenants[client.tenant].barred
+            and not tenant.barred
             and client.tenant not in self.a.rules.shares.waiting
+            and not (tenant.offline and any(self.seems_to_work(uuid) for uuid in tenant.gang))
         )
+
+    def seems_to_work(self, uuid: str) -> bool:
+        """An online one that has the device stands still, and nobody can know it: offline ones wait
+        for it."""
+        for tenant in self.a.devices[uuid].holders.values():
+            client = self.world.entries[tenant.id].client
+            if tenant.online and client.gate == OPEN and client.frozen and not tenant.frozen:
+                return True
+        return False
 
     def stays(self, client: Client, d: int) -> int:
         """What of its memory cannot move. Of one that lies also what it says to be there: nobody

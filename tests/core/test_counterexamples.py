@@ -108,6 +108,53 @@ def test_an_online_job_for_which_there_is_no_room_lets_others_work(policy_name: 
 
 
 def test_an_offline_job_fills_no_gap_before_an_online_one() -> None:
-    """Beside an online gang that waited for another GPU two offline jobs were granted by turns, each
-    to make way at once, and the decision had no end."""
+    """Beside an online gang that waited for another GPU two offline jobs were granted by turns,
+    each to make way at once, and the decision had no end."""
     assert run(910000119, "fcfs", classed_scenario).fault is None
+
+
+BESIDE_ONLINE = {
+    # While that computes there is no bound for the offline one. A judge that began to count at the
+    # last event before the end found ten minutes too long.
+    "the online one ends after ten minutes": Scenario(
+        *(1, 4000),
+        (
+            Job((0,), size=1, job_class="offline"),
+            Job((0,), quantum=100, size=1, busy=600_000, job_class="online"),
+        ),
+    ),
+    # Nobody can know that it stands still, so the offline one waits for it as if it worked.
+    "the online one is stopped": Scenario(
+        *(1, 4000),
+        (Job((0,), job_class="online"), Job((0,), job_class="offline")),
+        (Poke(at=200, what="stop", who=0), Poke(at=1000, what="size", who=1, amount=5)),
+    ),
+    # The job without a class was overdue after each of its short quanta, before the gang had both
+    # of its devices at once; it went before the gang each time, which waited for ever.
+    "an overdue one is in the way of an online gang": Scenario(
+        *(7, 1000),
+        (
+            Job((3, 6), quantum=30_000, size=5, job_class="online"),
+            Job((5, 6), quantum=100, size=90, drain=16_644),
+            Job((0, 1, 3), "auto", quantum=30_000, size=20, busy=5000, job_class="online"),
+            Job((5,), quantum=100, size=90, drain=12_351, job_class="offline"),
+        ),
+    ),
+    # It is to take its turn like others, but two others that never idle went first each time.
+    "an online one finds no room": Scenario(
+        *(1, 4000),
+        (
+            Job((0,), swaps=True, size=90, job_class="online"),
+            Job((0,), size=20, fixed=30, job_class="offline"),
+            Job((0,), quantum=3000, size=1, busy=600_000, job_class="online"),
+            Job((0,), quantum=3000, size=1, busy=600_000, job_class="online"),
+        ),
+        (Poke(at=14_538, what="stop", who=1), Poke(at=56_592, what="restart", who=0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
+@pytest.mark.parametrize("name", BESIDE_ONLINE)
+def test_beside_online_jobs_each_waits_as_long_as_it_is_told(name: str, policy_name: str) -> None:
+    assert fault_of(BESIDE_ONLINE[name], policy_name) is None
