@@ -93,7 +93,7 @@ class Turns:
             passed |= wanted
             if heeds == ALONE:
                 passed_alone |= wanted
-            if classes.goes_first(waiter):
+            if place < classes.AHEAD:
                 first |= wanted
             if not mask & ~shut:
                 break
