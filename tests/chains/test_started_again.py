@@ -100,7 +100,7 @@ def test_what_ends_otherwise_is_not_started_again(
 
 def test_a_signal_to_it_ends_both(starts: Started, part: Callable[[int], None]) -> None:
     """And nothing is started again, though the component was to be."""
-    component = starts("echo told; trap - TERM; while :; do sleep 0.02; done")
+    component = starts("trap - TERM; echo told; while :; do sleep 0.02; done")
     line(component)
     part(30)
     assert line(component) == "told"
