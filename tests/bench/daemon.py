@@ -38,13 +38,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from leased.api.client import ask
 from tests.bench import write
+from tests.bench.targets import beyond, print_table
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support.together import zip_strict
@@ -284,18 +285,6 @@ def figures(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def beyond(rows: Mapping[str, Any]) -> list[str]:
-    """The figures that are beyond their targets."""
-    return [name for name, most in TARGETS.items() if rows[name] > most]
-
-
-def print_table(rows: dict[str, Any]) -> None:
-    print(f"{'':20}{'measured':>10}  {'target':>8}")
-    for name, value in rows.items():
-        target = f"<= {TARGETS[name]:g}" if name in TARGETS else ""
-        print(f"{name:20}{value:>10}  {target:>8}".rstrip())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--idle", type=float, default=62, help="seconds to look at the idle daemon")
@@ -314,8 +303,8 @@ def main() -> None:
         return report | {"cores": os.cpu_count(), "cores_elsewhere": round(elsewhere, 2)}
 
     rows = figures(write("daemon", measure))
-    print_table(rows)
-    if missed := beyond(rows):
+    print_table(rows, TARGETS)
+    if missed := beyond(rows, TARGETS):
         raise SystemExit(f"beyond the target, if cores elsewhere is near 0: {', '.join(missed)}")
 
 

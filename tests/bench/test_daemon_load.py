@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.daemon import CONFIG, DEVICES, TARGETS, Bench, Load, beyond
+from tests.bench.daemon import CONFIG, DEVICES, TARGETS, Bench, Load
+from tests.bench.targets import beyond
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -15,8 +16,8 @@ from tests.slurm.processes import wait_until
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_figure_beyond_its_target_is_named(name: str) -> None:
-    assert beyond(TARGETS) == []
-    assert beyond({**TARGETS, name: 1.1 * TARGETS[name]}) == [name]
+    assert beyond(TARGETS, TARGETS) == []
+    assert beyond({**TARGETS, name: 1.1 * TARGETS[name]}, TARGETS) == [name]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="its jobs are users of their own")

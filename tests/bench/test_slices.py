@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.slices import SHARES, TARGETS, beyond, figures, print_table
+from tests.bench.slices import AT_LEAST, SHARES, TARGETS, figures
+from tests.bench.targets import beyond, print_table
 
 KEPT: dict[str, Any] = {
     "service": {
@@ -36,13 +37,13 @@ BEYOND: dict[str, tuple[tuple[str | int, ...], float]] = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_figure_beyond_its_target_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert beyond(figures(KEPT)) == []
+    assert beyond(figures(KEPT), TARGETS, AT_LEAST) == []
     found, (path, figure) = copy.deepcopy(KEPT), BEYOND[name]
     place = found
     for step in path[:-1]:
         place = place[step]  # type: ignore[index]
     place[path[-1]] = figure  # type: ignore[index]
-    assert beyond(figures(found)) == [name]
-    print_table(figures(found))
+    assert beyond(figures(found), TARGETS, AT_LEAST) == [name]
+    print_table(figures(found), TARGETS, AT_LEAST)
     missed = [line for line in capsys.readouterr().out.splitlines() if line.endswith("missed")]
     assert [line.startswith(name) for line in missed] == [True]
