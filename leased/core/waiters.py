@@ -150,7 +150,7 @@ class Waiters:
         these devices."""
         for device in self.rules.on(mask):
             ahead = [tenant for place, tenant in device.line if place < classes.AHEAD]
-            if not any(tenant.urgent for tenant in reversed(ahead)):
+            if not any(tenant.urgent for tenant in ahead):
                 continue
             for _, tenant in device.line[len(ahead) :]:
                 if classes.is_overdue(tenant, self.rules.asked_ns(tenant), self.rules.now):
