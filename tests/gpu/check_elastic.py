@@ -33,9 +33,9 @@ from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
     Job,
     Sharing,
+    framework_python,
     on_gpu,
     print_table,
-    python,
     sharing,
     stopping,
 )
@@ -94,7 +94,7 @@ class Bench:
     def command(self, program: str) -> Command:
         """program: torch, graph or jax, or the length of a kernel in ms."""
         if program in ("torch", "graph", "jax"):
-            return python("-m", "tests.gpu.share_loops", program)
+            return framework_python("-m", "tests.gpu.share_loops", program)
         ms = float(program)
         queued = str(max(2, min(512, round(AHEAD_MS / ms))))
         amount = str(self.amount(ms))

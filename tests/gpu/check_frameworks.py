@@ -26,8 +26,8 @@ from tests.gpu.jobs import (
     Job,
     JobFailed,
     Sharing,
+    framework_python,
     print_table,
-    python,
     sharing,
     write_report,
 )
@@ -91,7 +91,11 @@ def make_cases(kinds: Sequence[str], only: Sequence[str], seconds: float) -> lis
         cases += [native_case(name, 4 * seconds) for name in NATIVE if not only or name in only]
     if "ddp" in kinds:
         cases.append(
-            Case("ddp", python("-m", "tests.gpu.ddp", "--seconds", str(4 * seconds)), on_all=True)
+            Case(
+                "ddp",
+                framework_python("-m", "tests.gpu.ddp", "--seconds", str(4 * seconds)),
+                on_all=True,
+            )
         )
     return [case for case in cases if not only or case.name in only]
 

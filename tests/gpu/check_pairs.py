@@ -3,10 +3,12 @@
 `python -m tests.gpu.check_pairs [--only driver,torch,shares,service+saturating,...] [--seconds S]`
 on a machine with a GPU, as root. service: 3.1 ms of work every 20 ms on average. saturating, small,
 graph: kernels of 2.2 ms, of 0.1 ms, and a CUDA graph of 0.5 ms each, that always have work. long:
-kernels of 300 ms. copies: to the device and back. server, training: PyTorch, where it is there.
+kernels of 300 ms. copies: to the device and back. server, training (small layers), resnet: PyTorch,
+where it is there.
 A step is a request, from when it was due, or some 20 ms of work (a kernel of `long`).
 
-Each pair runs bare and then, beside gpu-leased-copies as on a site, as two jobs of default options.
+Each program runs alone, and each pair bare and then, beside gpu-leased-copies as on a site, as two
+jobs of default options.
 A program's p99 must be no worse than beside the same one under the driver's slices, but for NOISE
 and HOST_MS, and where both always have work for SLICE_MS. shares_service is a service of
 `request:0.3` beside `request:0`; shares_three and shares_kinds are three jobs of 0.3 : 0.4 : 0.3,
@@ -57,6 +59,7 @@ GRAPH_MS, SMALL_MS, LONG_MS = 0.5, 0.1, 300.0
 TAIL_S, LONG_TAIL_S = 0.3, 1.5  # that each works on, so that nobody's timed part ends alone
 COPIES = 8  # of a step: 64 MiB there and back take 2.5 ms on PCIe of generation 5
 
+Names = tuple[str, ...]  # of programs that work at the same time
 Pair = tuple[str, str]
 
 
@@ -82,8 +85,9 @@ PROGRAMS: dict[str, Callable[[Bench], list[str]]] = {
     "copies": copies,
     "server": loop("server"),
     "training": loop("torch"),
+    "resnet": loop("resnet"),
 }
-TORCH = ("server", "training")
+TORCH = ("server", "training", "resnet")
 SERVES = ("service", "server")
 PAIRS = {"+".join(pair): pair for pair in combinations(PROGRAMS, 2)}
 
@@ -101,27 +105,27 @@ def felt(found: Mapping[str, Any]) -> Result:
 
 
 def together(
-    pair: Pair, both: Sequence[Program], settle: float, seconds: float
+    names: Names, started: Sequence[Program], settle: float, seconds: float
 ) -> dict[str, Result]:
     """What each felt in the timed part, by its name."""
-    parts = (settle, seconds, LONG_TAIL_S if "long" in pair else TAIL_S)
-    for name, program in zip_strict(pair, both):
+    parts = (settle, seconds, LONG_TAIL_S if "long" in names else TAIL_S)
+    for name, program in zip_strict(names, started):
         for part in parts:
             program.job.say(line(name, part))
-    answers = [[program.result() for _ in parts] for program in both]
-    return {name: felt(found[1]) for name, found in zip_strict(pair, answers)}
+    answers = [[program.result() for _ in parts] for program in started]
+    return {name: felt(found[1]) for name, found in zip_strict(names, answers)}
 
 
-def bare(bench: Bench, pairs: Sequence[Pair]) -> dict[Pair, dict[str, Result]]:
-    """By the driver's slices. Each program is started once."""
-    found = {}
+def bare(bench: Bench, pairs: Sequence[Pair]) -> dict[Names, dict[str, Result]]:
+    """Alone and by the driver's slices. Each program is started once."""
+    found: dict[Names, dict[str, Result]] = {}
     with ExitStack() as stack:
         started: dict[str, Program] = {}
         for name in dict.fromkeys(name for pair in pairs for name in pair):
             job = bench.bare(name, PROGRAMS[name](bench))
             [started[name]] = stack.enter_context(programs(job))
-        for pair in pairs:
-            found[pair] = together(pair, [started[name] for name in pair], TAIL_S, bench.seconds)
+        for names in [*((name,) for name in started), *pairs]:
+            found[names] = together(names, [started[n] for n in names], TAIL_S, bench.seconds)
     return found
 
 
@@ -143,17 +147,21 @@ def most_ms(pair: Pair, p99_ms: float) -> float:
 
 
 def judged(
-    pair: Pair, before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
+    pair: Pair,
+    alone: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, Any]],
+    now: Mapping[str, Mapping[str, Any]],
 ) -> Result:
-    """before: what each felt by the driver's slices; now: by ours."""
+    """What each felt alone, before: by the driver's slices, and now: by ours."""
     late = [n for n in pair if now[n]["p99_ms"] > most_ms(pair, before[n]["p99_ms"])]
     wrong = sum(run[name]["wrong"] for run in (before, now) for name in pair)
-    texts = [f"{name} {said(before[name])} -> {said(now[name])}" for name in pair]
+    texts = [f"{n} {said(alone[n])}, {said(before[n])} -> {said(now[n])}" for n in pair]
     if late:
         texts.append(f"p99 is worse: {', '.join(late)}")
     return {
         "good": not late and not wrong,
         "summary": f"{'; '.join(texts)}; {wrong} wrong",
+        "alone": dict(alone),
         "bare": dict(before),
         "leased": dict(now),
     }
@@ -199,7 +207,8 @@ def checks_of(bench: Bench, names: Sequence[str]) -> dict[str, Callable[[], Resu
     before = bare(bench, list(dict.fromkeys(pairs.values())))
 
     def check(pair: Pair, options: Sequence[str]) -> Result:
-        return judged(pair, before[pair], leased(bench, pair, options))
+        alone = {name: before[name,][name] for name in pair}
+        return judged(pair, alone, before[pair], leased(bench, pair, options))
 
     checks: dict[str, Callable[[], Result]] = {
         name: partial(check, pair, ("", "")) for name, pair in pairs.items()

@@ -19,9 +19,9 @@ from tests.gpu.commands import whole_seconds
 from tests.gpu.jobs import (
     Job,
     Sharing,
+    framework_python,
     on_gpu,
     print_table,
-    python,
     run_together,
     touch_host_memory,
     write_report,
@@ -42,7 +42,7 @@ def command(measured: dict[str, Any], share_of_gpu: float, chosen: argparse.Name
     """A training whose cycles take so long alone."""
     steps, rounds = parts_of(measured, share_of_gpu, chosen.cycle)
     arguments = ["--batch", str(measured["batch"]), "--cycles", str(chosen.cycles)]
-    return python(*PROGRAM, *arguments, "--steps", str(steps), "--rounds", str(rounds))
+    return framework_python(*PROGRAM, *arguments, "--steps", str(steps), "--rounds", str(rounds))
 
 
 def shared(
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, help="that fills 0.9 of the cap, if known")
     chosen = parser.parse_args()
     gib = WANTS * chosen.cap
-    calibration = python(*PROGRAM, "--calibrate", "--gib", str(gib))
+    calibration = framework_python(*PROGRAM, "--calibrate", "--gib", str(gib))
     calibration += ["--batch", str(chosen.batch)] if chosen.batch else []
     measured = json.loads(chosen.calibration) if chosen.calibration else None
     measured = measured or Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()

@@ -35,7 +35,7 @@ static void fill_words(address at, uint64_t n, uint32_t value)
 {
 	void *parameters[] = {&at, &n, &value};
 
-	CU(cuLaunchKernel(fill_kernel, 512, 1, 1, 256, 1, 1, 0, 0, parameters, NULL));
+	CU(cuLaunchKernel(fill_kernel, blocks, 1, 1, threads, 1, 1, 0, 0, parameters, NULL));
 }
 
 static void copy_out(void *host, address at, size_t bytes)

@@ -39,7 +39,7 @@ static void free_bytes(address at)
 
 static void fill_words(address at, uint64_t n, uint32_t value)
 {
-	fill<<<512, 256>>>((uint32_t *)at, n, value);
+	fill<<<blocks, threads>>>((uint32_t *)at, n, value);
 	RT(cudaGetLastError());
 }
 

@@ -1,13 +1,13 @@
 """Loops of PyTorch and JAX that want the GPU, and how much they do in every second.
 
 `python -m tests.gpu.share_loops NAME`: torch (a training step of small launches), graph (the same
-captured in a CUDA graph), jax (a compiled step) or server (a model answers). It prints `ready`;
-for each line of its input, a number of seconds, it works for so long and prints a line of JSON with
-the steps that finished in every second of the clock, and how long it took from one look at the
-result to the next. The loop submits as far ahead as its framework lets it, but waits every few
-steps, as programs do that look at their loss. With a second number on the line, of ms, it answers a
-request each so many ms on average instead, at random from half to one and a half of that, and
-prints how long these took, from when each was due.
+captured in a CUDA graph), jax (a compiled step), server (a model answers) or resnet (a ResNet-50
+in training, 32 images a step). It prints `ready`; for each line of its input, a number of seconds,
+it works for so long and prints a line of JSON with the steps that finished in every second of the
+clock, and how long it took from one look at the result to the next. The loop submits as far ahead
+as its framework lets it, but waits every few steps, as programs do that look at their loss. With a
+second number on the line, of ms, it answers a request each so many ms on average instead, at random
+from half to one and a half of that, and prints how long these took, from when each was due.
 """
 
 from __future__ import annotations
@@ -93,11 +93,20 @@ def make_server() -> Loop:
     return step, torch.cuda.synchronize
 
 
+def make_resnet50() -> Loop:
+    from tests.gpu.workloads import load_torch, make_resnet
+
+    torch = load_torch()
+    made = make_resnet(torch, "resnet50", 32, side=224, classes=1000, momentum=0.9, steps=0)
+    return made.step, made.wait
+
+
 LOOPS: dict[str, Callable[[], Loop]] = {
     "torch": make_torch,
     "graph": make_graph,
     "jax": make_jax,
     "server": make_server,
+    "resnet": make_resnet50,
 }
 
 

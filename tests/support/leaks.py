@@ -39,12 +39,19 @@ class Held:
 
 _kept_children: set[int] = set()
 _kept_descriptors: set[int] = set()
+_starts: list[None] = []  # one for each program that a kept child has started
 
 
 def keep(child: int, descriptor: int) -> None:
-    """Both serve all tests that this process runs: no test leaves them behind."""
+    """Both serve all tests that this process runs: no test leaves them behind. The children of the
+    child are the tests' own."""
     _kept_children.add(child)
     _kept_descriptors.add(descriptor)
+
+
+def note_start() -> None:
+    """A kept child has started a program."""
+    _starts.append(None)
 
 
 def command(pid: int) -> str:
@@ -55,6 +62,11 @@ def command(pid: int) -> str:
             return "(nobody has waited for it)"
         time.sleep(PAUSE_S)
     return b" ".join(words.split(b"\0")).decode(errors="replace").strip()
+
+
+def children_of(task: Path) -> set[int]:
+    """Of a thread, a directory of /proc."""
+    return set(map(int, (task / "children").read_text().split()))
 
 
 def held() -> Held:
@@ -70,15 +82,18 @@ def held() -> Held:
     for path in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             threads.add((int(path.name), (path / "comm").read_text().strip()))
-            pids = set(map(int, (path / "children").read_text().split()))
-            children.update(map(command, pids - _kept_children))
+            children.update(map(command, children_of(path) - _kept_children))
+    for pid in _kept_children:
+        with contextlib.suppress(OSError):
+            children.update(map(command, children_of(Path(f"/proc/{pid}/task/{pid}"))))
     return Held(frozenset(descriptors), frozenset(threads), children)
 
 
-def waited_for() -> tuple[int, int]:
-    """Two counts that grow with every child that has ended: page faults, and switches."""
+def waited_for() -> tuple[int, int, int]:
+    """Counts of which one grows with every child that has ended: page faults, switches, and what
+    kept children have started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_minflt + used.ru_majflt, used.ru_nvcsw + used.ru_nivcsw
+    return used.ru_minflt + used.ru_majflt, used.ru_nvcsw + used.ru_nivcsw, len(_starts)
 
 
 @dataclass
@@ -87,7 +102,7 @@ class Watch:
 
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     before: Held = field(default_factory=held)
-    waited_before: tuple[int, int] = field(default_factory=waited_for)
+    waited_before: tuple[int, int, int] = field(default_factory=waited_for)
     tasks: list[str] = field(default_factory=list)
 
     def programs(self) -> list[leftovers.Leftover]:

@@ -3,17 +3,16 @@
 gpu-leased needs a third of a second of processor time to start, nearly all of it for imports, and a
 run of the tests starts it hundreds of times. So each process that runs tests has a template: a
 child that has imported the daemon and waits (`template_program.py`). It forks for each start, sets
-up what an exec would have, and runs the module as `python -m` does. The new process is a child of
-the tests, not of the template.
+up what an exec would have, and runs the module as `python -m` does.
 
-What differs from a real start: /proc/PID/cmdline and environ are the template's. Whoever needs
-those, or measures a start, starts the program itself; so do the tests of the units.
+What differs from a real start: /proc/PID/cmdline and environ are the template's, and the new
+process is its child, so the template tells how it has ended. Whoever needs those, or measures a
+start, starts the program itself; so do the tests of the units.
 """
 
 from __future__ import annotations
 
 import array
-import ctypes
 import json
 import os
 import select
@@ -21,17 +20,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.support import leaks
 
 # Read by the interpreter or the loader at a start: the template has read its own.
 AT_A_START = ("PYTHON", "LD_PRELOAD")
 OF_NO_MATTER = ("PYTHONUNBUFFERED",)  # daemons write to their logs without a buffer
-PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child(Protocol):
@@ -49,18 +48,17 @@ class Child(Protocol):
 
 @dataclass
 class Forked:
-    """A child that came from the template."""
+    """A program that came from the template."""
 
     pid: int
     command: Sequence[str]
+    template: Template = field(repr=False)
     returncode: int | None = None
 
     def poll(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+            self.returncode = self.template.ask({"ended": self.pid}, [])
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -88,6 +86,7 @@ class Template:
     """The template of this process."""
 
     def __init__(self) -> None:
+        self.asked = threading.Lock()
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {name: text for name, text in os.environ.items() if name != leaks.MARK}
         with theirs:
@@ -118,19 +117,21 @@ class Template:
             "umask": umask(),
             "numbers": [1, 2, *pass_fds],
         }
-        fds = array.array("i", [out, out, *pass_fds])
-        # While the process between the template and the new one ends, its child becomes ours.
-        adopt(True)
-        try:
-            self.socket.sendmsg(
-                [json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
-            )
+        pid = self.ask(request, [out, out, *pass_fds])
+        assert pid is not None
+        leaks.note_start()
+        return Forked(pid, command, self)
+
+    def ask(self, request: Mapping[str, Any], fds: Sequence[int]) -> int | None:
+        """The template's answer."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        with self.asked:
+            self.socket.sendmsg([json.dumps(request).encode()], [rights] if fds else [])
             answer = self.socket.recv(64)
-        finally:
-            adopt(False)
         if not answer:
             raise RuntimeError(f"the template of tests ended: {self.process.wait(60)}")
-        return Forked(int(answer), command)
+        found: int | None = json.loads(answer)
+        return found
 
     def close(self) -> None:
         self.socket.close()
@@ -146,13 +147,6 @@ def umask() -> int:
     now = os.umask(0o077)
     os.umask(now)
     return now
-
-
-def adopt(whether: bool) -> None:
-    """Grandchildren whose parent ends become children of this process, or of init."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, int(whether), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "cannot adopt the processes of a template")
 
 
 class Templates:

@@ -10,14 +10,14 @@ from typing import Any
 from tests.gpu.checks import Result
 from tests.gpu.idle.parking import Watched, park_cycles, tell_park
 from tests.gpu.idle.residents import GIB, DeviceMemory, Resident, ending, measure_link, node
-from tests.gpu.jobs import Job, JobFailed, on_gpu, python, touch_host_memory
+from tests.gpu.jobs import Job, JobFailed, framework_python, on_gpu, touch_host_memory
 
 NEEDED = ("torch", "torch_memory_saver")
 
 
 def run_saver(chosen: argparse.Namespace, *more: str) -> dict[str, Any]:
     """GiB/s of a pause and of a resume, from the second cycle on: the first makes its copies."""
-    command = python("-m", "tests.gpu.saver_program", "--gib", f"{chosen.server_gib:g}")
+    command = framework_python("-m", "tests.gpu.saver_program", "--gib", f"{chosen.server_gib:g}")
     command += ["--cycles", str(chosen.cycles + 1), *more]
     found = Job.start("torch_memory_saver", command, on_gpu(chosen.gpu)).result()
     gib = found["bytes"] / GIB

@@ -15,7 +15,7 @@ from tests.gpu.check_training import KINDS, PROGRAM, parts_of
 from tests.gpu.checks import Result
 from tests.gpu.commands import whole_seconds
 from tests.gpu.idle.residents import GIB, LIMIT_S, node, status
-from tests.gpu.jobs import Job, Sharing, on_gpu, python, stopping, touch_host_memory
+from tests.gpu.jobs import Job, Sharing, framework_python, on_gpu, stopping, touch_host_memory
 from tests.support.together import zip_strict
 
 WANTS = {"heavy": 0.9, "light": 0.4}  # of the capped device
@@ -27,7 +27,7 @@ AIMS = {"balanced": 0.77, "intense": 1.02}
 def calibrate(weight: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """The batch that fills so much memory, and how long its parts take."""
     gib = str(WANTS[weight] * chosen.training_cap)
-    line = python(*PROGRAM, "--calibrate", "--gib", gib)
+    line = framework_python(*PROGRAM, "--calibrate", "--gib", gib)
     found = Job.start(f"{weight}, calibration", line, on_gpu(chosen.gpu)).result()
     print(f"  {weight}: {json.dumps(found)}", flush=True)
     return found
@@ -73,7 +73,7 @@ def run_pair(
 def run_weight(weight: str, chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each kind and quantum."""
     measured = calibrate(weight, chosen)
-    training = python(*PROGRAM, "--parts", "--batch", str(measured["batch"]))
+    training = framework_python(*PROGRAM, "--parts", "--batch", str(measured["batch"]))
     parts = [parts_of(measured, part, chosen.training_cycle) for part in KINDS.values()]
     lines = [f"{steps} {rounds} {chosen.training_cycles}" for steps, rounds in parts]
     touch_host_memory(max(0, int(2 * measured["bytes"] - chosen.training_cap * GIB / 2)))
