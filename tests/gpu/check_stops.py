@@ -58,7 +58,7 @@ PROGRAMS = {
 }
 # A handoff seldom stops their kernels, which end before it would.
 TORCH = {"torch_eager": 10_000, "torch_graph": 40_000, "jax_train": 20_000}
-IPC = ("64", "512", "150")  # MiB, MiB of ballast, rounds
+IPC = ("64", "512", "150", "32")  # MiB, MiB of ballast, rounds, threads: some 10 ms a kernel
 
 
 @dataclass

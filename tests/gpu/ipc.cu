@@ -1,10 +1,10 @@
 // ipc.cu: two processes that share memory and events by CUDA IPC.
 //
-// ipc KERNELS.ptx pair MIB BALLAST_MIB ROUNDS BLOCKS: starts itself once more before it touches the
-// device. In every round each fills what it shares, lets the other one wait for the event on
+// ipc KERNELS.ptx pair MIB BALLAST_MIB ROUNDS [THREADS]: starts itself once more before it touches
+// the device. In every round each fills what it shares, lets the other one wait for the event on
 // the device, and the other one compares every word, writes what is next, and hands it back. The
-// ballast is private to each and is compared at the end. So many blocks of
-// threads fill. Prints a line of JSON.
+// ballast is private to each and is compared at the end. THREADS: that fill, from 32 on; few make
+// long kernels. Prints a line of JSON.
 // ipc KERNELS.ptx offer: prints a handle, and "ready", and waits.
 // ipc KERNELS.ptx take HANDLE: opens it, prints the error's number.
 //
@@ -137,11 +137,18 @@ static void carry(struct side *side, size_t mib)
 	synchronize();
 }
 
+static void choose_threads(unsigned int all)
+{
+	threads = all < 256 ? all : 256;
+	blocks = all / threads;
+}
+
 static void run(struct side *side, char **argv)
 {
 	unsigned int rounds = (unsigned int)atoi(argv[5]);
 
-	blocks = (unsigned int)atoi(argv[6]);
+	if (argv[6])
+		choose_threads((unsigned int)atoi(argv[6]));
 	for (size_t i = 0; i + 1 < N_SHARED; i++)
 		side->own.push_back(allocate(4096 << 4 * i));
 	side->own.push_back(allocate((size_t)atoll(argv[3]) << 20));
@@ -163,8 +170,8 @@ static void run(struct side *side, char **argv)
 static pid_t start_other(char **argv, int *end)
 {
 	char other_side[] = "other";
-	char *arguments[] = {argv[0], argv[1], other_side, argv[3], argv[4],
-			     argv[5], argv[6], NULL};
+	char *arguments[] = {argv[0], argv[1], other_side, argv[3],
+	                     argv[4], argv[5], argv[6],    NULL};
 	posix_spawn_file_actions_t actions;
 	int ends[2];
 	pid_t other;
@@ -237,14 +244,15 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[2] : "";
 
-	if (argc == 7 && !strcmp(what, "pair"))
+	if ((argc == 6 || argc == 7) && !strcmp(what, "pair"))
 		return run_pair(argv);
 	open_device(argc > 1 ? argv[1] : "");
-	if (argc == 7 && !strcmp(what, "other"))
+	if ((argc == 6 || argc == 7) && !strcmp(what, "other"))
 		return run_other(argv);
 	if (argc == 3 && !strcmp(what, "offer"))
 		return offer();
 	if (argc == 4 && !strcmp(what, "take"))
 		return take(argv[3]);
-	DIE("usage: ipc KERNELS.ptx pair MIB BALLAST_MIB ROUNDS BLOCKS, ... offer, ... take HANDLE");
+	DIE("usage: ipc KERNELS.ptx pair MIB BALLAST_MIB ROUNDS [THREADS], ... offer, ... take "
+	    "HANDLE");
 }

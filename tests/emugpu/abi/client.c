@@ -3,6 +3,7 @@
 #include "messages.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#define HIGH 768 /* the lowest number of a connection, where files may have such */
 
 int emu_devices;
 struct emu_device_info emu_info[EMU_MAX_DEVICES];
@@ -24,6 +27,21 @@ static uint64_t sent; /* asynchronous requests of this process, under send_lock 
 static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t thread_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+
+/* A socket whose number no program takes for its own: threads of the interposer connect at moments
+ * that a program does not know. -1: there is none. */
+static int open_socket(void)
+{
+	int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), high;
+
+	if (low < 0)
+		return -1;
+	high = fcntl(low, F_DUPFD_CLOEXEC, HIGH);
+	if (high < 0)
+		return low;
+	close(low);
+	return high;
+}
 
 /* Connects to the server and sends HELLO; returns the socket, or -1. */
 static int open_connection(enum emu_role role, int *devices)
@@ -40,7 +58,7 @@ static int open_connection(enum emu_role role, int *devices)
 	if (!dir || snprintf(address.sun_path, sizeof(address.sun_path), "%s/" EMU_SOCKET, dir) >=
 	                (int)sizeof(address.sun_path))
 		return -1;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = open_socket();
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
