@@ -1,10 +1,11 @@
 """The chains of the node that have a GPU for themselves: how much their last components do goes in,
 and what part of the GPU each component has comes out.
 
-A component is a process that has submitted work: one that only keeps memory is none. The last one
-is the process that began last, of the chain's job with the highest number. leased/chains decides;
-what keeps components to a division is one of leased/chains/shares.py: on a GPU that is shared by
-MPS their parts of the multiprocessors, else time slices.
+A component is a process that has submitted work. The keeper of the chain's buffers is none, though
+making and giving up memory counts as work. The last one is the process that began last, of the
+chain's job with the highest number. leased/chains decides; what keeps components to a division is
+one of leased/chains/shares.py: on a GPU that is shared by MPS their parts of the multiprocessors,
+else time slices.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ class ChainDivisions:
         found: dict[int, Component] = {}
         for tenant in tenants:
             for client in sorted(tenant.clients, key=lambda one: _place(tenant, one)):
-                if not client.held or not (by_parts or _is_controlled(client)):
+                if client.keeper or not client.held:
+                    continue
+                if not (by_parts or _is_controlled(client)):
                     continue
                 if not works(client):
                     client.send(daemon_messages.MEASURE)

@@ -6,13 +6,15 @@ build/bench after each.
 
 handle: what passing a handle costs (tests/bench/chains/parts/pair.py). passing-N: items a second
 through N components by copies through the host, by CUDA IPC by hand, by torch.multiprocessing, and
-by handle (chain_passing.py). dlpack: PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain
-of N components in one job, by what the daemon keeps, and by how much the last component is faster
-so, in comparisons by turns: parts of the multiprocessors under MPS (mps-N: by green contexts;
-affinity-N: by contexts with a number of multiprocessors), or time slices. mps-unlike-2, -4: chains
-of unlike components: some fill the GPU with long blocks, and take less than half as long for an
-item as the last one, which runs many small kernels one after the other; none of them uses memory.
-again-unlike-2, -4: the same chains of programs that do not know of parts and are started again.
+by handle (chain_passing.py), one process after the other on the GPU; passing-mps-N: the same for
+components that are clients of one MPS server, so that none waits for its time slice. dlpack:
+PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain of N components in one job, by what
+the daemon keeps, and by how much the last component is faster so, in comparisons by turns: parts
+of the multiprocessors under MPS (mps-N: by green contexts; affinity-N: by contexts with a number
+of multiprocessors), or time slices. mps-unlike-2, -4: chains of unlike components: some fill the
+GPU with long blocks, and take less than half as long for an item as the last one, which runs many
+small kernels one after the other; none of them uses memory. again-unlike-2, -4: the same chains of
+programs that do not know of parts and are started again.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -59,15 +61,18 @@ UNLIKE = {  # see component.py
 }
 WAYS = ("host", "ipc", "torch", "ours")
 LEAST_OF_HOST, LEAST_OF_IPC, LARGE_MIB = 10.0, 0.97, 64
+PASSING_S = 120  # for one way: eight processes that import PyTorch take a while
 
 
 def environment(chosen: argparse.Namespace) -> dict[str, str]:
     return on_gpu(chosen.gpu) | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
 
 
-def in_job(share: Sharing, chosen: argparse.Namespace, *module: str) -> Job:
-    command = framework_python("-m", *module)
-    return share.tenant(module[0], "memory:swap", command, environment(chosen), str(chosen.gpu))
+def in_job(share: Sharing, mode: str, chosen: argparse.Namespace, *module: str) -> Job:
+    command, env = framework_python("-m", *module), environment(chosen)
+    if mode == "mps":
+        del env["CUDA_VISIBLE_DEVICES"]  # the daemon says it, by the UUID
+    return share.tenant(module[0], "memory:swap", command, env, str(chosen.gpu))
 
 
 # -- buffers by handle ------------------------------------------------------------------
@@ -77,7 +82,7 @@ def handle(chosen: argparse.Namespace) -> Result:
     with sharing(chosen.memory) as share:
         size = str(max(chosen.sizes) << 20)
         arguments = (size, "10", str(chosen.handles))
-        job = in_job(share, chosen, "tests.bench.chains.parts.pair", *arguments)
+        job = in_job(share, "slices", chosen, "tests.bench.chains.parts.pair", *arguments)
         found = job.result()
     us = max(found["handle_us"].values())
     times = found["host_s"] / found["handle_s"]
@@ -87,32 +92,41 @@ def handle(chosen: argparse.Namespace) -> Result:
     return {"good": us <= 30 and not found["leaked"], "summary": summary, **found}
 
 
-def passing(n: int, chosen: argparse.Namespace) -> Result:
-    """Ours in a job, the others without gpu-lease."""
+def passing(mode: str, n: int, chosen: argparse.Namespace) -> Result:
+    """Ours in a job, the others without gpu-lease, on the same GPU."""
     rates: dict[str, Any] = {}
     wrong = 0
-    sizes = ",".join(map(str, chosen.sizes))
-    for way in chosen.ways:
-        arguments = ("tests.gpu.chain_passing", way, str(n), sizes, str(chosen.seconds))
-        try:
-            if way == "ours":
-                with sharing(chosen.memory) as share:
-                    found = in_job(share, chosen, *arguments).result(60)
-            else:
-                command = framework_python("-m", *arguments)
-                found = Job.start(way, command, environment(chosen)).result(60)
-        except JobFailed as fault:
-            print(f"FAILED: {fault}", flush=True)
-            continue
-        rates[way], wrong = found["items_s"], wrong + found.get("wrong", 0)
-        show(f"passing-{n} {way}", {mib: round(rate, 1) for mib, rate in rates[way].items()})
+    label = f"passing{'-mps' if mode == 'mps' else ''}-{n}"
+    with divided(mode, chosen) as share:
+        for way in chosen.ways:
+            try:
+                found = passed(way, mode, n, share, chosen)
+            except JobFailed as fault:
+                print(f"FAILED: {fault}", flush=True)
+                continue
+            rates[way], wrong = found["items_s"], wrong + found.get("wrong", 0)
+            show(f"{label} {way}", {mib: round(rate, 1) for mib, rate in rates[way].items()})
     of = {way: _ratios(rates, way) for way in rates if way != "ours"}
-    good = not wrong and "ours" in rates
+    good = not wrong and len(rates) == len(chosen.ways)
     for mib in (str(size) for size in chosen.sizes if size >= LARGE_MIB):
         good &= of.get("host", {}).get(mib, LEAST_OF_HOST) >= LEAST_OF_HOST
         good &= of.get("ipc", {}).get(mib, LEAST_OF_IPC) >= LEAST_OF_IPC
     summary = "by handle, of " + "; ".join(f"{way}: {ratios}" for way, ratios in of.items())
     return {"good": good, "summary": summary, "items_s": rates, "wrong": wrong}
+
+
+def passed(way: str, mode: str, n: int, share: Sharing, chosen: argparse.Namespace) -> Result:
+    """What chain_passing.py says of one way."""
+    sizes = ",".join(map(str, chosen.sizes))
+    module = ("tests.gpu.chain_passing", way, str(n), sizes, str(chosen.seconds))
+    if way == "ours":
+        return in_job(share, mode, chosen, *module).result(PASSING_S)
+    env = environment(chosen)
+    if mode == "mps":  # as the plugin gives it to jobs
+        (device,) = (one for one in share.devices() if one["index"] == chosen.gpu)
+        pipes = share.leased.run_dir / "mps" / device["uuid"]
+        env |= {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": device["uuid"]}
+    return Job.start(way, framework_python("-m", *module), env).result(PASSING_S)
 
 
 def _ratios(rates: dict[str, Any], way: str) -> dict[str, float]:
@@ -123,7 +137,7 @@ def _ratios(rates: dict[str, Any], way: str) -> dict[str, float]:
 def dlpack(chosen: argparse.Namespace) -> Result:
     with sharing(chosen.memory) as share:
         names = chosen.libraries.split(",")
-        found = in_job(share, chosen, "tests.gpu.chain_dlpack", *names).result(120)
+        found = in_job(share, "slices", chosen, "tests.gpu.chain_dlpack", *names).result(120)
     good = all("absent" in one or (one.get("same") and one.get("right")) for one in found.values())
     return {"good": good, "summary": str(found), **found}
 
@@ -186,7 +200,8 @@ def optimised(
 
 def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
     made: dict[str, Callable[[], Result]] = {"handle": partial(handle, chosen)}
-    made |= {f"passing-{n}": partial(passing, n, chosen) for n in CHAINS}
+    for mode, name in (("slices", "passing"), ("mps", "passing-mps")):
+        made |= {f"{name}-{n}": partial(passing, mode, n, chosen) for n in CHAINS}
     made["dlpack"] = partial(dlpack, chosen)
     for mode in ("mps", "slices", "affinity"):
         made |= {

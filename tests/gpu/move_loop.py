@@ -1,9 +1,11 @@
-"""A program that works without a pause: `python -m tests.gpu.move_loop MIB`, for check_move.
+"""A program that works without a pause, for check_move and check_saved.
+
+`python -m tests.gpu.move_loop MIB [FOLDER]`.
 
 It has memory of cuMemAlloc, a stream, an event and a graph of two kernels on the first GPU that it
-sees. For each line `TURNS` of its input it works so many turns, and prints a line of JSON: the
+sees. For each order `TURNS` (orders.py) it works so many turns, and prints a line of JSON: the
 digest of all its memory (a sum that the GPU forms, with weights by position), the longest pause
-between two turns since the line before, and its GPU.
+between two turns of it, and its GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import time
 
 from tests.emugpu.program_api import MIB, d, launch, ok, setup, words
+from tests.gpu.orders import orders
 
 
 def main() -> int:
@@ -27,7 +30,7 @@ def main() -> int:
         ok(launch("add", memory, size // 4, value, 1, stream=stream, grid=1024, block=256))
     graph = ok(d.cuGraphInstantiate(ok(d.cuStreamEndCapture(stream)), 0))
     print("ready", flush=True)
-    for line in sys.stdin:
+    for line in orders(*sys.argv[2:]):
         last, pause = time.monotonic(), 0.0
         for _ in range(int(line)):
             ok(d.cuGraphLaunch(graph, stream))

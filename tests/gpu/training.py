@@ -4,7 +4,7 @@
 much memory (or takes that of --batch), how long a step and its CPU part take.
 `--batch B --steps S --rounds R --cycles C` runs C cycles of S steps and R rounds
 of preparing images on one core, from the line that it reads after `ready` on.
-`--batch B --parts` does so for each line `S R C` that it reads, until its input ends.
+`--batch B --parts` does so for each order `S R C` (orders.py).
 Prints a line of JSON each time; the digest is of all parameters at the end.
 """
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
+from tests.gpu.orders import orders
 from tests.gpu.workloads import Workload, digest_of, load_torch, make_resnet, wait_for_go
 
 SIDE = 224
@@ -116,11 +117,11 @@ def train_once(chosen: argparse.Namespace) -> dict[str, Any]:
     return train(torch, work, chosen.steps, chosen.rounds, chosen.cycles)
 
 
-def train_parts(batch: int) -> None:
+def train_parts(batch: int, lines: Iterator[str]) -> None:
     """One after the other, with what the one before has learnt."""
     torch, work = prepare(batch)
     print("ready", flush=True)
-    for line in sys.stdin:
+    for line in lines:
         steps, rounds, cycles = map(int, line.split())
         print(json.dumps(train(torch, work, steps, rounds, cycles)), flush=True)
 
@@ -133,10 +134,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="of a cycle")
     parser.add_argument("--rounds", type=int, help="of a cycle, on the CPU")
     parser.add_argument("--cycles", type=int)
-    parser.add_argument("--parts", action="store_true", help="a line of input each")
+    parser.add_argument("--parts", action="store_true", help="an order each")
+    parser.add_argument("--orders", nargs="*", default=[], help="the folder that has them")
     chosen = parser.parse_args()
     if chosen.parts:
-        train_parts(chosen.batch)
+        train_parts(chosen.batch, orders(*chosen.orders))
     elif chosen.calibrate:
         print(json.dumps(calibrate(chosen.batch or batch_for(chosen.gib))), flush=True)
     else:

@@ -254,6 +254,20 @@ def test_under_mps_components_have_parts_by_the_division_that_was_found() -> Non
     assert node.division == (100, 100, 100), "another job is there"
 
 
+@pytest.mark.parametrize("by_mps", [False, True])
+def test_the_keeper_of_its_buffers_is_no_component(by_mps: bool) -> None:
+    """Making and giving up buffers counts as work, and it began after the last component."""
+    node = Chained()
+    if by_mps:
+        node.by_mps()
+        for tenant, process in zip((node.one, node.two, node.two), node.components):
+            node.leases.chains.parts.said(tenant, process)
+    keeper = node.works(node.two)
+    keeper.keeper = True
+    found = node.runs(120)
+    assert (found.why, found.components) == (optimiser.KEEPS, (10, 20, 21))
+
+
 @pytest.mark.parametrize(
     ("says", "options", "why"),
     [

@@ -18,6 +18,7 @@ from tests.saving.test_runner import COUNTS, ROOT, needs_criu
 from tests.slurm.cluster import Machine, PrivateSlurm
 from tests.slurm.leased import Leased, config_text
 from tests.slurm.processes import wait_until
+from tests.support.own_files import own_files
 from tests.support.work_dir import work_dir
 
 
@@ -70,24 +71,22 @@ def test_a_requeued_job_goes_on_on_the_other_node(work: Path, by: str) -> None:
     assert len(set(re.findall(r"^count \d (\d+)$", said, re.MULTILINE))) == 1
 
 
-# Each node has its own files at a path that is the same on both, as those of two machines are.
 PREEMPTS = (
     *("KillWait=120", "PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
     "PartitionName=urgent Nodes=ALL PriorityTier=9 State=UP",
     "PartitionName=low Nodes=ALL PriorityTier=2 GraceTime=1 State=UP",
 )
 SIZE = (96 + 64) << 20  # what PROGRAM has on its GPU
-OWN_FILES = 'mount --bind "$0" "$1" && shift && exec "$@"'
 
 
 @contextlib.contextmanager
 def two_nodes(work: Path) -> Iterator[tuple[PrivateSlurm, EmulatedGpu, list[Leased]]]:
-    """Each has a daemon of its own. The GPUs of both are one driver's, which keeps the checkpoints:
-    a driver of a card has them in the processes."""
+    """Each has a daemon and files of its own, as two machines. The GPUs of both are one driver's,
+    which keeps the checkpoints: a driver of a card has them in the processes."""
     here, places = work / "here", [work / "node0", work / "node1"]
     for place in (here, *places):
         (place / "run").mkdir(parents=True)
-    within = [("unshare", "--mount", "sh", "-c", OWN_FILES, f"{p}", f"{here}") for p in places]
+    within = [own_files(place, here) for place in places]
     with (
         EmulatedGpu(work / "gpu", "emu-h200-medium", devices=2) as gpu,
         contextlib.ExitStack() as s,
