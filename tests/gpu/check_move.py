@@ -138,7 +138,7 @@ def check_program(
 
 def check_driver(chosen: argparse.Namespace) -> Result:
     touch_host_memory(chosen.mib << 20)
-    command = python("-m", "tests.gpu.move_loop", str(chosen.mib))
+    command = framework_python("-m", "tests.gpu.move_loop", str(chosen.mib))
     return check_program("driver", command, str(chosen.turns), chosen)
 
 

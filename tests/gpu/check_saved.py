@@ -256,7 +256,7 @@ def check_between(command: Sequence[str], order: str, chosen: argparse.Namespace
 
 
 def loop(chosen: argparse.Namespace) -> list[str]:
-    return python("-m", "tests.gpu.move_loop", str(chosen.mib))
+    return framework_python("-m", "tests.gpu.move_loop", str(chosen.mib))
 
 
 def check_driver(chosen: argparse.Namespace) -> Result:
