@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _gpulease import lib
+from _gpulease import ffi, lib
 
 from leased import __version__
 from leased.admin import node_rules
@@ -32,6 +32,7 @@ from leased.wire import client_messages, header
 from tests.compat import written
 from tests.compat.written import DATA, SUMS, digest
 from tests.conftest import ROOT
+from tests.connections.test_limits import Door
 from tests.support.message_types import OF_CLIENTS
 from tests.wire.vectors import golden
 
@@ -172,6 +173,19 @@ def test_what_sites_and_users_have_written_is_taken(release: str) -> None:
             assert f"`{path}` is gone" in page
     for option in said["--gpu-share"]:
         options.parse(option)
+
+
+def test_an_interposer_of_0_1_is_refused_in_words_that_it_reads() -> None:
+    """Its grants have another length than ours, so it would wait for one for ever."""
+    hello = bytes.fromhex(json.loads((DATA / FIRST / "wire.json").read_text())["hello"])
+    door = Door()
+    sock = door.connect()
+    door.say(sock, hello)
+    (answer,) = sock.outbox
+    assert header.version_of(answer) == header.version_of(hello)
+    reply = ffi.from_buffer("struct gl_refused *", answer)
+    assert (reply.header.type, reply.code) == (lib.GL_REFUSED, lib.GL_REFUSED_VERSION)
+    assert b"submit the job again" in ffi.string(reply.reason)
 
 
 @promised
