@@ -9,8 +9,8 @@
 
 /* cffi:begin */
 #define GL_MAGIC 0x534C5047 /* "GPLS" in memory */
-#define GL_VERSION 1
-#define GL_OLDEST_VERSION 1 /* the oldest one that the daemon serves */
+#define GL_VERSION 2
+#define GL_OLDEST_VERSION 2 /* the oldest one that the daemon serves */
 #define GL_MAX_DEVICES 16   /* devices in one gang */
 #define GL_UUID_BYTES 16    /* as cuDeviceGetUuid returns them; NVML's text without its prefix */
 #define GL_NAME_BYTES 16    /* the name of a process that shares memory */

@@ -50,7 +50,7 @@ def status(jobs: int = 4, gpus: int = 2, later: float = 0.0) -> Status:
         return [t["job_id"] for t in found if t["state"] == state and f"GPU-{gpu}" in t["gpus"]]
 
     return {
-        "version": "0.2.0", "wire_version": 1, "uptime_s": 7300.0 + later, "store_fault": None,
+        "version": "0.2.0", "wire_version": 2, "uptime_s": 7300.0 + later, "store_fault": None,
         "nvml_fault": None, "settings": [], "strays": {}, "copies": None, "cluster": {},
         "limits": {"quantum_min_s": 0.03, "quantum_max_s": 600.0, "user_lock_off": True,
                    "user_oversub": False},

@@ -6,23 +6,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _gpulease import lib
+from _gpulease import ffi, lib
 
 from leased import __version__
+from leased.admin import node_rules
+from leased.base.errors import Refused
+from leased.config import config, keys, options
+from leased.peers import greeting
+from leased.placer import tickets_file
 from leased.record import lines
 from leased.record.lines import Entry, Header
+from leased.slurm import usage_record
 from leased.slurm.usage_record import json_of
+from leased.store import registrations
 from leased.store.schema import VERSION
 from leased.store.store import Store
 from leased.wire import client_messages, header
 from tests.compat import written
 from tests.compat.written import DATA, SUMS, digest
+from tests.conftest import ROOT
+from tests.connections.test_limits import Door
 from tests.support.message_types import OF_CLIENTS
 from tests.wire.vectors import golden
 
@@ -83,6 +93,7 @@ def test_what_this_release_writes_is_in_its_files(tmp_path: Path) -> None:
     again = "python -m tests.compat.written, or a new version where this one is released"
     assert schema(tmp_path / "usage.db") == schema(ours / "usage.db"), again
     assert golden() == json.loads((ours / "wire.json").read_text()), again
+    assert written.known_keys() == json.loads((ours / "keys.json").read_text()), again
     found = {name: text for name, (text, _) in expected(__version__)["comments"].items()}
     assert written.comments() == found, again
     assert shapes(written.record_of_events()) == shapes((ours / "events.record").read_bytes())
@@ -147,6 +158,36 @@ def test_its_records_of_events_are_read(release: str) -> None:
     assert all(isinstance(one, Entry) for one in rest)
 
 
+@release
+def test_what_sites_and_users_have_written_is_taken(release: str) -> None:
+    """Each key by itself, and each option; what has gone is named on the page of upgrades."""
+    page = (ROOT / "docs" / "upgrade.md").read_text()
+    said = json.loads((DATA / release / "keys.json").read_text())
+    for path, default in said["gpu-leased.toml"].items():
+        section, _, name = path.partition(".")
+        if path in {key.path for key in keys.KEYS}:
+            config.from_dict({section: {name: default}})
+        else:
+            with pytest.raises(Refused, match=name):
+                config.from_dict({section: {name: default}})
+            assert f"`{path}` is gone" in page
+    for option in said["--gpu-share"]:
+        options.parse(option)
+
+
+def test_an_interposer_of_0_1_is_refused_in_words_that_it_reads() -> None:
+    """Its grants have another length than ours, so it would wait for one for ever."""
+    hello = bytes.fromhex(json.loads((DATA / FIRST / "wire.json").read_text())["hello"])
+    door = Door()
+    sock = door.connect()
+    door.say(sock, hello)
+    (answer,) = sock.outbox
+    assert header.version_of(answer) == header.version_of(hello)
+    reply = ffi.from_buffer("struct gl_refused *", answer)
+    assert (reply.header.type, reply.code) == (lib.GL_REFUSED, lib.GL_REFUSED_VERSION)
+    assert b"submit the job again" in ffi.string(reply.reason)
+
+
 @promised
 def test_its_messages_are_what_they_were(release: str) -> None:
     frozen = json.loads((DATA / release / "wire.json").read_text())
@@ -157,3 +198,27 @@ def test_its_messages_are_what_they_were(release: str) -> None:
     for row in OF_CLIENTS:
         if row.name.lower() in frozen:
             client_messages.parse(bytes.fromhex(frozen[row.name.lower()]))
+
+
+# By the file in which it stands.
+VERSIONS = {
+    "leased/store/schema.py": VERSION,
+    "shim/base/wire_header.h": lib.GL_VERSION,
+    "leased/peers/greeting.py": greeting.RELEASE,
+    "leased/slurm/usage_record.py": usage_record.VERSION,
+    "leased/record/lines.py": lines.VERSION,
+    "leased/admin/node_rules.py": node_rules.VERSION,
+    "leased/placer/tickets_file.py": tickets_file.VERSION,
+    "leased/store/registrations.py": registrations.VERSION,
+}
+
+
+def test_the_page_of_upgrades_has_all_versions_as_they_are() -> None:
+    page = (ROOT / "docs" / "upgrade.md").read_text()
+    assert f"| version in {__version__} |" in page
+    found: dict[str, int] = {}
+    for line in page.partition("| version in ")[2].splitlines()[2:]:
+        cells = line.split(" | ")
+        if len(cells) == 4 and (version := re.search(r"\d+", cells[1])):
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[2]), int(version[0]))
+    assert found == VERSIONS

@@ -18,7 +18,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from _gpulease import ffi
+
 from leased import __version__
+from leased.config import keys, options
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
 from leased.slurm import usage_record
@@ -101,6 +104,18 @@ def of_comment(comment: str) -> dict[str, Any]:
     return read
 
 
+def known_keys() -> dict[str, Any]:
+    """What sites and users have written down: the keys of gpu-leased.toml, each with its default,
+    and the options of --gpu-share, each with its words or an example."""
+    said = []
+    for row in options.rows():
+        key, words = (ffi.string(text).decode() if text else "" for text in (row.name, row.words))
+        said += [f"{key}:{word}" for word in words.split("|") if word] or [
+            ffi.string(row.example).decode()
+        ]
+    return {"gpu-leased.toml": {one.path: one.default for one in keys.KEYS}, "--gpu-share": said}
+
+
 def record_of_events() -> bytes:
     """Some hundred events and what the arbiter did, of the last daemon of an adversary's run."""
     first, *rest = record(SEED, EVENTS).of[-1]
@@ -113,6 +128,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "events.record").write_bytes(record_of_events())
     (folder / "wire.json").write_text(json.dumps(vectors.golden(), indent=1) + "\n")
+    (folder / "keys.json").write_text(json.dumps(known_keys(), indent=1) + "\n")
     said = comments()
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "usage.db"

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 
 WHOLE_JOBS=(
 	tests/slurm/test_accounting.py tests/slurm/test_check.py tests/slurm/test_ctl.py
-	tests/slurm/test_gpu_order.py tests/slurm/test_mem_update.py
+	tests/slurm/test_dynamic_nodes.py tests/slurm/test_gpu_order.py tests/slurm/test_mem_update.py
 	tests/slurm/test_parked.py tests/slurm/test_placer.py tests/slurm/test_placer_reserve.py
 	tests/slurm/test_placer_rules.py tests/slurm/test_placer_whole.py
 	tests/slurm/test_plugstack.py tests/slurm/test_preempt.py

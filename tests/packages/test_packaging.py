@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -135,6 +137,38 @@ def test_a_file_in_no_package_is_noticed(patterns: Patterns) -> None:
 def test_the_packages_have_our_version() -> None:
     first = (DEBIAN / "changelog").read_text().splitlines()[0]
     assert first.startswith(f"gpu-lease ({__version__}) ")
+
+
+def releases(changes: str) -> list[tuple[str, str]]:
+    """Versions of CHANGELOG.md, each with its date, newest first."""
+    return re.findall(r"^## (\S+) \((\S+)\)$", changes, re.MULTILINE)
+
+
+def undated(changes: str, debian: str, spec: str) -> str:
+    """What keeps packages from saying when their release was made; "": nothing does."""
+    (version, date), *older = releases(changes)
+    if version != __version__:
+        return f"CHANGELOG.md begins with {version}"
+    if not all(re.fullmatch(r"\d{4}-\d\d-\d\d", said) for _, said in older):
+        return "an older release has no date"
+    said = re.search(r"^ -- .*>  (.*)$", debian, re.MULTILINE)
+    listed = re.search(r"^%changelog\n\* (\w+ \w+ +\d+ \d+) ", spec, re.MULTILINE)
+    assert said
+    assert listed
+    made = (
+        parsedate_to_datetime(said[1]).strftime("%Y-%m-%d"),
+        datetime.strptime(listed[1], "%a %b %d %Y").strftime("%Y-%m-%d"),
+    )
+    wanted = made[0] if date == "unreleased" else date
+    return "" if made == (wanted, wanted) else f"{version} is of {date}, its packages of {made}"
+
+
+def test_packages_are_of_the_date_of_their_release() -> None:
+    changes, debian = (ROOT / "CHANGELOG.md").read_text(), (DEBIAN / "changelog").read_text()
+    assert undated(changes, debian, SPEC.read_text()) == ""
+    (version, date), *_ = releases(changes)
+    later = changes.replace(f"## {version} ({date})", f"## {version} (2099-01-02)")
+    assert "is of 2099-01-02" in undated(later, debian, SPEC.read_text())
 
 
 @pytest.mark.parametrize(

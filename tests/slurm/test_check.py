@@ -112,10 +112,3 @@ def test_a_node_that_slurm_conf_does_not_have(
     missing = look("n8.example.org")["node"]
     assert missing.level == "warning"
     assert "--node" not in missing.remedy
-
-
-def test_a_job_shares_a_gpu_of_such_a_node(site: Site, dynamic: str) -> None:
-    write(site.slurm.prefix / "task_prolog", ":")
-    asked = ("-w", dynamic, "--gres=shard:1", "--gpu-share=tq:5")
-    done = site.run(*asked, "printenv", "LD_PRELOAD", "GPU_LEASE_SOCKET")
-    assert done.stdout.split() == [str(PRELOAD), f"{site.leased.run_dir}/tenant.sock"], done.stderr
