@@ -39,6 +39,7 @@ struct gpu_lease_chain {
 	uint32_t member;
 	struct chain_table *table;
 	const struct chain_cuda *cuda;
+	CUcontext context;    /* for threads that have none */
 	pthread_mutex_t lock; /* of `mapped`, and of questions to the keeper */
 	atomic_uint later;    /* host functions that have not run yet */
 	struct chain_parts parts;
@@ -201,6 +202,33 @@ static void pause_some(void)
 	nanosleep(&time, NULL);
 }
 
+/* As CUDA's runtime does: a program that has used nothing yet has the primary context of the first
+ * device. */
+static CUresult make_context(const struct chain_cuda *cuda)
+{
+	CUcontext context;
+	CUdevice device;
+	CUresult result = cuda->cuInit(0);
+
+	if (!result)
+		result = cuda->cuCtxGetCurrent(&context);
+	if (result || context)
+		return result;
+	result = cuda->cuDeviceGet(&device, 0);
+	if (!result)
+		result = cuda->cuDevicePrimaryCtxRetain(&context, device);
+	return result ? result : cuda->cuCtxSetCurrent(context);
+}
+
+/* The calling thread has a context from here on. */
+static void have_context(const struct gpu_lease_chain *chain)
+{
+	CUcontext context;
+
+	if (!chain->cuda->cuCtxGetCurrent(&context) && !context)
+		chain->cuda->cuCtxSetCurrent(chain->context);
+}
+
 static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32_t keep_s)
 {
 	int (*meet)(int *) = NULL, end, status = 0, result;
@@ -210,9 +238,13 @@ static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32
 	if (!meet)
 		return fail(GPU_LEASE_CHAIN_OUTSIDE, "this process is in no job that shares a GPU; "
 		                                     "start it in a job with --gres=shard:1");
-	result = (int)chain->cuda->cuCtxGetDevice(&device);
+	result = (int)make_context(chain->cuda);
+	if (!result)
+		result = (int)chain->cuda->cuCtxGetCurrent(&chain->context);
+	if (!result)
+		result = (int)chain->cuda->cuCtxGetDevice(&device);
 	if (result)
-		return fail_cuda("asking for the current context's device", (CUresult)result);
+		return fail_cuda("making a context on the GPU", (CUresult)result);
 	for (int i = 0; i < TRIES && !status && !chain->table; i++) {
 		result = meet(&end);
 		if (!result)
@@ -359,8 +391,10 @@ static int give_out(struct gpu_lease_chain *chain, uint32_t index, uint64_t size
                     struct gpu_lease_buffer *out)
 {
 	CUdeviceptr at;
-	CUresult result = map_buffer(chain, index, &at);
+	CUresult result;
 
+	have_context(chain);
+	result = map_buffer(chain, index, &at);
 	if (result) {
 		let_go(chain, index);
 		return keeper_is_there(chain) ? fail_cuda("opening memory of the pool", result)
@@ -501,9 +535,11 @@ static int do_later(struct gpu_lease_chain *chain, uint32_t index, uint64_t put_
 static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
                            enum gpu_lease_chain_when when)
 {
-	CUresult result =
-	    when == GPU_LEASE_CHAIN_WAIT ? chain->cuda->cuStreamSynchronize(stream) : CUDA_SUCCESS;
+	CUresult result = CUDA_SUCCESS;
 
+	have_context(chain);
+	if (when == GPU_LEASE_CHAIN_WAIT)
+		result = chain->cuda->cuStreamSynchronize(stream);
 	return result ? fail_cuda("waiting for the stream", result) : 0;
 }
 

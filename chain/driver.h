@@ -11,6 +11,7 @@
 	F(cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice device), cuDevicePrimaryCtxRetain)  \
 	F(cuDeviceTotalMem, (size_t * out, CUdevice device), cuDeviceTotalMem_v2)                  \
 	F(cuCtxSetCurrent, (CUcontext context), cuCtxSetCurrent)                                   \
+	F(cuCtxGetCurrent, (CUcontext * out), cuCtxGetCurrent)                                     \
 	F(cuCtxGetDevice, (CUdevice * out), cuCtxGetDevice)                                        \
 	F(cuMemAlloc, (CUdeviceptr * out, size_t size), cuMemAlloc_v2)                             \
 	F(cuMemFree, (CUdeviceptr pointer), cuMemFree_v2)                                          \
@@ -23,7 +24,6 @@
 
 /* For parts of the multiprocessors (parts.h). A driver may lack the last ones. */
 #define CHAIN_PARTS(F)                                                                             \
-	F(cuCtxGetCurrent, (CUcontext * out), cuCtxGetCurrent)                                     \
 	F(cuCtxPopCurrent, (CUcontext * out), cuCtxPopCurrent_v2)                                  \
 	F(cuCtxDestroy, (CUcontext context), cuCtxDestroy_v2)                                      \
 	F(cuDeviceGetAttribute, (int *out, CUdevice_attribute attribute, CUdevice device),         \

@@ -64,6 +64,10 @@ class EndedError(ChainError):
     """The chain's keeper has ended."""
 
 
+class ClosedError(ChainError):
+    """This component has closed the chain."""
+
+
 class ForkedError(ChainError):
     """The chain was opened by the parent of this process."""
 
@@ -178,9 +182,17 @@ class Chain:
 
     def __init__(self, pool_bytes: int = 0, keep_s: int = 60) -> None:
         self._c = _functions()
-        self._chain = ctypes.c_void_p()
-        self._check(self._c.gpu_lease_chain_open(ctypes.byref(self._chain), pool_bytes, keep_s))
-        self._end = weakref.finalize(self, _close, self._c, self._chain, os.getpid())
+        opened = ctypes.c_void_p()
+        self._check(self._c.gpu_lease_chain_open(ctypes.byref(opened), pool_bytes, keep_s))
+        self._opened = opened
+        self._end = weakref.finalize(self, _close, self._c, opened, os.getpid())
+
+    @property
+    def _chain(self) -> ctypes.c_void_p:
+        """ClosedError: it is no longer open."""
+        if not self._end.alive:
+            raise ClosedError("the chain has been closed; open it again")
+        return self._opened
 
     def _check(self, status: int) -> None:
         if status:

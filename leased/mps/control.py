@@ -29,6 +29,12 @@ LOGS = ("control.log", "server.log")
 LOG_MOST = 4 << 20  # bytes of a log; it lies in memory
 LOOK_MOST = 1 << 20  # bytes of a log that are read at a look
 ANY_USER = "-multiuser-server"
+# The interface that we speak: releases from 615 on have another one as well (MPS v3), and a later
+# one may have that as its default. The variable goes before the program's own option.
+VERSION = {"CUDA_MPS_PROTOCOL_VERSION": "2"}
+# How it is told to end; the second one is of the other interface, which a wrapper of a site's may
+# have asked for. What is asked later follows the one that runs.
+QUITS = (((), b"quit -t 1\n"), (("-q",), b""))
 # What the server writes when a client's fault has ended all work on the GPU.
 FAULT = b"fatal GPU error"
 
@@ -96,13 +102,13 @@ class Control:
                 "install NVIDIA's MPS, or set daemon.mps_control in gpu-leased.toml",
             ) from None
         if status or self.pid() is None:
-            await self._tell_to_end()
+            await self.tell_to_end()
             how = "did not become a daemon in time" if status is None else f"ended with {status}"
             raise Refused(f"{self.program} {how}", f"see {self.logs}/control.log")
 
     async def quit(self) -> None:
         """End it with its servers, and remove its directories. One that does not end is killed."""
-        await self._tell_to_end()
+        await self.tell_to_end()
         for _ in range(ENDING_LOOKS):
             if self.pid() is None:
                 break
@@ -113,15 +119,22 @@ class Control:
                 os.kill(pid, signal.SIGKILL)
         self._remove()
 
-    async def _tell_to_end(self) -> None:
+    async def tell_to_end(self) -> None:
         """Also one that serves but has no pid file: its start was broken off before that."""
         if not (self.pipes / SOCKET).exists():
             return
         env = self._environment()
-        with contextlib.suppress(OSError):
-            await children.run(
-                str(self.program), env=env, stdin=b"quit -t 1\n", patience_s=START_S, most=1 << 16
-            )
+        for options, words in QUITS:
+            with contextlib.suppress(OSError):
+                done = await children.run(
+                    *(str(self.program), *options),
+                    env=env,
+                    stdin=words,
+                    patience_s=START_S,
+                    most=1 << 16,
+                )
+                if not done.status or done.fault:
+                    return
 
     def faults(self) -> int:
         """How many faults the server has written of since the last look. Its logs stay small."""
@@ -142,7 +155,7 @@ class Control:
         return whole.count(FAULT)
 
     def _environment(self) -> dict[str, str]:
-        return {
+        return VERSION | {
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipes),
             "CUDA_MPS_LOG_DIRECTORY": str(self.logs),
             "CUDA_VISIBLE_DEVICES": self.uuid,

@@ -13,7 +13,7 @@ from tests.emugpu.programs import finish, line
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
-from tests.support.chain import SWAP, Components
+from tests.support.chain import LIBRARY, SWAP, Components
 
 MIB = 1 << 20
 
@@ -281,3 +281,38 @@ def test_without_mps_a_component_has_all_multiprocessors_and_no_affinity(
 ) -> None:
     one = component()
     assert one("part", GREEN) == one("part", AFFINITY) == "100 132"
+
+
+# A thread that has used nothing of CUDA, as many programs' first one, and another such thread.
+WITHOUT_A_CONTEXT = """
+import threading
+from gpu_lease.chain import Chain, ClosedError
+from tests.emugpu.program_api import d, ok, say, words
+with Chain(1 << 24) as chain:
+    buffer, found = chain.alloc(1 << 20), []
+    ok(d.cuMemsetD32(buffer.pointer, 7, 256))
+    def passes():
+        got = chain.get(chain.put(buffer))
+        found.append(words(got.pointer, 2))
+        got.drop()
+    thread = threading.Thread(target=passes)
+    thread.start()
+    thread.join()
+    left = chain.alloc(1 << 20)
+say(found)
+for call in (chain.used, chain.part, lambda: chain.alloc(1), lambda: chain.get(bytes(64)),
+             left.drop, lambda: chain.put(left)):
+    try:
+        call()
+    except ClosedError as fault:
+        say(fault)
+chain.close()
+"""
+
+
+def test_it_needs_no_context_and_says_when_it_is_closed(tenant: Start) -> None:
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", WITHOUT_A_CONTEXT, env=env)
+    assert line(process) == "[[7, 7]]"
+    assert {line(process) for _ in range(6)} == {"the chain has been closed; open it again"}
+    assert process.wait() == 0

@@ -5,6 +5,10 @@ CUDA_MPS_LOG_DIRECTORY. Without it commands are read from standard input. Client
 the emulated libcuda.so.1 (abi/mps.c). One user at a time has a server, and others wait until its
 last client has ended, unless the daemon was started with -multiuser-server. After a fault of a
 client no new one is taken until all have ended. A server is no process of its own here.
+
+It has the second interface of NVIDIA's releases from 615 on too (MPS v3), as much as is needed to
+tell the two apart: that one is asked for by `-p 3` or, before that, CUDA_MPS_PROTOCOL_VERSION, has
+other options, and reads no commands from standard input. Who asks a daemon follows its version.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MULTIUSER = "-multiuser-server"
+VERSIONS = (2, 3)
+MULTIUSER = {2: "-multiuser-server", 3: "-m"}
 PID_FILE = "nvidia-cuda-mps-control.pid"
 
 
@@ -41,8 +46,8 @@ class Server:
 class Control:
     """The daemon: one loop over its connections."""
 
-    def __init__(self, multiuser: bool):
-        self.multiuser = multiuser
+    def __init__(self, multiuser: bool, version: int = 2):
+        self.multiuser, self.version = multiuser, version
         self.logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
         self.listener = socket.socket(socket.AF_UNIX)
         self.selector = selectors.DefaultSelector()
@@ -107,6 +112,8 @@ class Control:
         if command.split(maxsplit=1)[0] == "quit":  # -t: how many seconds clients have
             self.ends = True
             return "\n"
+        if command == "version":
+            return f"{self.version}\n"
         if command == "get_server_list":
             return f"{self.server.number}\n" if self.server else "\n"
         return f"Invalid command {command!r}\n"
@@ -137,9 +144,9 @@ class Control:
                 self.admit()
 
 
-def daemon(multiuser: bool) -> None:
+def daemon(multiuser: bool, version: int = 2) -> None:
     """Become a daemon, once the socket is there."""
-    control = Control(multiuser)
+    control = Control(multiuser, version)
     control.open()
     child = os.fork()
     if child:
@@ -153,29 +160,53 @@ def daemon(multiuser: bool) -> None:
     control.serve()
 
 
-def command() -> int:
-    """Pass the commands of standard input on."""
-    for line in filter(None, map(str.strip, sys.stdin)):
-        with socket.socket(socket.AF_UNIX) as control:
-            try:
-                control.connect(str(pipes() / "control"))
-            except OSError:
-                print("Cannot find MPS control daemon process", file=sys.stderr)
-                return 1
-            control.sendall(f"{line}\n".encode())
-            print(control.recv(4096).decode(), end="")
+def ask(command: str) -> str:
+    """What the daemon answers. OSError: there is none."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(str(pipes() / "control"))
+        control.sendall(f"{command}\n".encode())
+        return control.recv(4096).decode()
+
+
+def command(options: list[str]) -> int:
+    """Pass the commands of standard input on; with version 3 the option."""
+    try:
+        if int(ask("version")) == 2:
+            for line in filter(None, map(str.strip, sys.stdin)):
+                print(ask(line), end="")
+        elif options == ["-q"]:
+            ask("quit")
+        else:
+            return usage()
+    except OSError:
+        print("Cannot find MPS control daemon process", file=sys.stderr)
+        return 1
     return 0
 
 
-def main() -> int:
-    if "-d" not in sys.argv[1:]:
-        return command()
-    daemon(MULTIUSER in sys.argv[1:])
+def usage() -> int:
+    print("usage: nvidia-cuda-mps-control [-d] [-m | -multiuser-server] [-q]", file=sys.stderr)
+    return 1
+
+
+def main(version: int = 2) -> int:
+    """version: where nothing says which."""
+    options = sys.argv[1:]
+    if "-p" in options:
+        at = options.index("-p")
+        version, options[at : at + 2] = int(options[at + 1]), []
+    version = int(os.environ.get("CUDA_MPS_PROTOCOL_VERSION") or version)
+    if "-d" not in options:
+        return command(options)
+    if version not in VERSIONS or not set(options) <= {"-d", MULTIUSER[version]}:
+        return usage()
+    daemon(MULTIUSER[version] in options, version)
     return 0
 
 
-def install(directory: Path) -> Path:
-    """The program by NVIDIA's name, in a directory. The kernel names its process so, too.
+def install(directory: Path, version: int = 2) -> Path:
+    """The program by NVIDIA's name, in a directory. The kernel names its process so, too. version:
+    of its interface where nothing says which.
 
     gpu-leased gives it no environment but its own. So it begins anew with the words by which tests
     find the programs that they leave behind (tests/support/leaks.py).
@@ -188,7 +219,7 @@ def install(directory: Path) -> Path:
         f"marks = {marks!r}\n"
         "if not marks.keys() <= os.environ.keys():\n"
         "    os.execve(sys.argv[0], sys.argv, os.environ | marks)\n"
-        "from tests.emugpu.mps_control import main\nsys.exit(main())\n"
+        f"from tests.emugpu.mps_control import main\nsys.exit(main({version}))\n"
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     return path

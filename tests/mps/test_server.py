@@ -16,6 +16,7 @@ from leased.mps.control import Control
 from leased.mps.server import FIRST_PAUSE_S, SETTLED_S, Server
 from leased.processes import procfs
 from tests.conftest import ROOT
+from tests.emugpu.mps_control import install
 from tests.mps.conftest import UUID, kill
 from tests.slurm.processes import wait_until
 
@@ -157,6 +158,52 @@ def test_a_program_that_does_not_become_a_daemon_is_ended(
         asyncio.run(Control(program, short_dir / "mps", UUID).start(any_user=False))
 
 
+@pytest.mark.parametrize("any_user", [False, True])
+def test_a_release_with_another_interface_is_asked_for_the_one_that_we_speak(
+    short_dir: Path, any_user: bool
+) -> None:
+    control = Control(install(short_dir, version=3), short_dir / "mps", UUID)
+    asyncio.run(control.start(any_user))
+    pid = control.pid()
+    assert pid is not None
+    try:
+        ended_when_told(control)
+    finally:
+        if not has_ended(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def ended_when_told(control: Control) -> None:
+    """And not killed, as one that does not listen."""
+    asyncio.run(control.tell_to_end())
+    wait_until("its end", lambda: control.pid() is None, timeout=20)
+
+
+VERSION_3 = """#!/bin/sh
+export CUDA_MPS_PROTOCOL_VERSION=3
+exec {program} "$@"
+"""
+
+
+def test_one_that_a_site_s_wrapper_starts_with_the_other_interface(short_dir: Path) -> None:
+    """For one user at a time it works. The option for all users is another one there."""
+    wrapper, place = short_dir / "nvidia-cuda-mps-control", short_dir / "program"
+    place.mkdir()
+    wrapper.write_text(VERSION_3.format(program=install(place)))
+    wrapper.chmod(0o755)
+    control = Control(wrapper, short_dir / "mps", UUID)
+    with pytest.raises(Refused, match="ended with 1"):
+        asyncio.run(control.start(any_user=True))
+    asyncio.run(control.start(any_user=False))
+    pid = control.pid()
+    assert pid is not None
+    try:
+        ended_when_told(control)
+    finally:
+        if not has_ended(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 WITHOUT_A_PID_FILE = """#!/usr/bin/python3 -I
 import sys
 sys.path[:0] = [{root!r}]
@@ -166,7 +213,7 @@ def serve(self, serve=mps_control.Control.serve):
     mps_control.PID_FILE = "none"  # that of its start stays for the test
     serve(self)
 mps_control.Control.serve = serve
-mps_control.daemon(False) if "-d" in sys.argv else mps_control.command()
+mps_control.daemon(False) if "-d" in sys.argv else mps_control.command([])
 """
 
 
@@ -180,7 +227,7 @@ def test_one_that_serves_without_a_pid_file_is_not_left_behind(
     control.program.write_text(WITHOUT_A_PID_FILE.format(root=str(ROOT)))
     with monkeypatch.context() as patch:
         if cancelled:
-            patch.setattr(Control, "_tell_to_end", lambda _: asyncio.sleep(0))
+            patch.setattr(Control, "tell_to_end", lambda _: asyncio.sleep(0))
         with pytest.raises(Refused):
             asyncio.run(control.start(any_user=False))
     pid = int((control.folder / "started").read_text())
