@@ -6,6 +6,7 @@ Each device is asked in a thread of its own, so one that hangs is told from thos
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -60,13 +61,13 @@ class Worker:
         return answers
 
 
-workers: dict[str, Worker] = {}
+workers: dict[str, Worker] = collections.defaultdict(Worker)
 
 
 def ask_each(calls: Iterable[tuple[str, Call]], patience_s: float) -> list[Answer]:
     """What each device answers, all asked at once; a fault for one that does not in time."""
     until = time.monotonic() + patience_s
-    begun = [workers.setdefault(name, Worker()).begin(call) for name, call in calls]
+    begun = [workers[name].begin(call) for name, call in calls]
     found: list[Answer] = []
     for answers in begun:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import subprocess
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,3 +62,11 @@ def test_it_ends_quietly_with_a_daemon_that_is_killed() -> None:
     assert select.select([ours], [], [], 60)[0]
     ours.close()  # with an answer that nobody has read, which resets the connection
     assert child.communicate(timeout=60)[1] == b""
+
+
+def test_each_device_has_one_thread_however_often_it_is_asked() -> None:
+    before = threading.active_count()
+    for _ in range(20):
+        answers = nvml_child.ask_each([("one", lambda: {"n": 1}), ("two", lambda: {"n": 2})], 10.0)
+        assert answers == [{"n": 1}, {"n": 2}]
+    assert threading.active_count() <= before + 2
