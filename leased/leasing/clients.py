@@ -25,7 +25,9 @@ from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Busy, Client, Tenant
 from leased.memory.speed import MEASURE_FROM_BYTES
 from leased.wire import client_messages, daemon_messages
+from leased.wire.device_bytes import DeviceBytes
 
+Has = dict[str, DeviceBytes]  # by UUID
 LEAST_SEEN_NS = 100_000_000  # less says nothing
 # Of the time in which calls were counted. If less of it was seen, the two do not go together.
 MOST_OF = 0.8
@@ -51,6 +53,8 @@ class Clients:
         self.on_suspend: Callable[[Tenant], None] = lambda _: None
         # Called with a tenant that needs further devices, and what it sees of them.
         self.on_left: Callable[[Tenant, Mapping[str, int]], None] = registry.widen
+        # Called with a process that has connected and what it says it has; returns what it has.
+        self.on_came: Callable[[Tenant, Client, Has], Has] = lambda _, __, has: has
 
     def suspends(self, tenant: Tenant) -> None:
         """Slurm is about to stop the process, so the job must leave its GPUs now."""
@@ -67,11 +71,11 @@ class Clients:
         tenant.cut_off = {
             (u, process) for u, process in tenant.cut_off if process != client.process
         }
+        client.memory = self.on_came(tenant, client, hello.memory)
         client.send(self.registry.welcome(tenant))
         self.reports.stir(tenant)
         if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
             self.loop.run(CameBack())
-        client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)
         self.notice_left(tenant)

@@ -17,8 +17,10 @@ NAME = "moving"
 
 @dataclass(frozen=True)
 class Mark:
-    """Processes that are between two GPUs, by their UUIDs."""
+    """Processes of a job that are between two GPUs, by their UUIDs. job_id: 0 if an older release
+    has written it."""
 
+    job_id: int
     old: str
     new: str
     processes: tuple[ProcessId, ...]
@@ -30,10 +32,11 @@ class MarkFile:
     def __init__(self, directory: Path):
         self._path = directory / NAME
 
-    def write(self, old: str, new: str, processes: Iterable[ProcessId]) -> None:
+    def write(self, job_id: int, old: str, new: str, processes: Iterable[ProcessId]) -> None:
         """OSError: it cannot be written, so nothing may be begun."""
         fresh = self._path.with_suffix(".new")
-        told = {"old": old, "new": new, "processes": [[p.pid, p.start] for p in processes]}
+        pids = [[p.pid, p.start] for p in processes]
+        told = {"job_id": job_id, "old": old, "new": new, "processes": pids}
         with fresh.open("w") as file:
             file.write(json.dumps(told))
             file.flush()
@@ -45,6 +48,7 @@ class MarkFile:
         try:
             told = json.loads(self._path.read_text())
             return Mark(
+                int(told.get("job_id", 0)),
                 str(told["old"]),
                 str(told["new"]),
                 tuple(ProcessId(int(pid), int(start)) for pid, start in told["processes"]),

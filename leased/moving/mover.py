@@ -13,7 +13,6 @@ The phases, and what undoes each:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,19 +20,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from leased.base.errors import Refused
-from leased.base.words import count
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.nvml import Nvml, Silent
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving import steps
 from leased.moving.device_access import DeviceAccess
 from leased.moving.drain import Drain, Stays
-from leased.moving.driver import Driver, DriverFault, Lost
-from leased.moving.mark import Mark, MarkFile
-from leased.moving.plan import CHECKPOINTED, LOCKED, RUNNING, Plan, Process
-from leased.processes.identity import ProcessId, alive, process_id
+from leased.moving.driver import Driver, DriverFault
+from leased.moving.mark import MarkFile
+from leased.moving.plan import RUNNING, Plan
+from leased.moving.recovery import Recovery
+from leased.processes.identity import ProcessId, process_id
 from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
@@ -41,7 +41,6 @@ log = logging.getLogger("gpu-leased")
 BY = "a move"  # the name by which status says who has parked the job
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
-AGAIN_S = 0.2  # between tries of a step on the way back
 MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
 
@@ -161,7 +160,8 @@ class Mover:
         except (Stays, Refused, DriverFault) as why:
             move.why = str(why)
         except OSError as fault:
-            move.why = f"{fault.filename}: {fault.strerror}"
+            file = f"{fault.filename}: " if fault.filename else ""
+            move.why = f"{file}{fault.strerror}"
         except asyncio.CancelledError:
             move.why = "gpu-leased ends"
         except Exception:
@@ -246,7 +246,10 @@ class Mover:
     async def _cross(self, driver: Driver, tenant: Tenant, move: Move) -> None:
         """Stays: something has failed, and the job is where it was."""
         plan = Plan.of(move.pids)
-        self._mark.write(move.old.uuid, move.new.uuid, move.pids.values())
+        mark = self._mark.read()
+        if mark is not None and mark.job_id != tenant.job_id and self._store.fault:
+            raise Stays(f"that another job has moved cannot be stored: {self._store.fault}")
+        self._mark.write(tenant.job_id, move.old.uuid, move.new.uuid, move.pids.values())
         # Whoever ends the daemon waits until no process is between the GPUs.
         try:
             self._access.widen(move.pids, move.new.minor)
@@ -254,23 +257,27 @@ class Mover:
             self._mark.remove()
             raise
         try:
-            steps = asyncio.ensure_future(self._steps(driver, plan, move.old.uuid, move.new.uuid))
+            taken = asyncio.ensure_future(
+                steps.take_all(self._driver, driver, plan, move.old.uuid, move.new.uuid)
+            )
             try:
-                await asyncio.shield(steps)
+                await asyncio.shield(taken)
             except asyncio.CancelledError:
                 plan.turn_back("gpu-leased ends")
-                await steps
+                await taken
         finally:
             self._settle(move.pids, move.new if plan.has_moved else move.old)
-        if not plan.lost:
-            self._mark.remove()
         if plan.has_moved and self._leases.tenants.has(tenant):
             move.arrived = True
+            self._store.place(tenant.job_id, {move.new.uuid: move.total})
             books.moved(self._leases, tenant, move.new.uuid, move.total, plan.processes.keys())
-            self._store.place(tenant.job_id, tenant.totals)
+            if self._store.fault is None:
+                self._mark.remove()
             log.info("job %s has moved to GPU %d", move.job, move.new.index)
             return
-        raise Stays(plan.why + _lost(plan) or "its processes have ended")
+        if not plan.lost:
+            self._mark.remove()
+        raise Stays(plan.why + steps.lost(plan) or "its processes have ended")
 
     def _settle(self, pids: Iterable[int], gpu: Gpu) -> None:
         """Processes are on that GPU: they may open its device file, and what Slurm allows."""
@@ -279,91 +286,9 @@ class Mover:
         except OSError as fault:
             log.error("device files of processes that were moved: %s", fault)
 
-    async def _steps(self, driver: Driver, plan: Plan, old: str, new: str) -> None:
-        """Take all steps of a plan. A driver that is lost is replaced, and asked what it did."""
-        async with contextlib.AsyncExitStack() as replaced:
-            while (step := plan.next()) is not None:
-                try:
-                    await driver.take(step, old, new)
-                    plan.done(step)
-                except Lost as fault:
-                    plan.turn_back(str(fault))
-                    driver = await replaced.enter_async_context(self._driver())
-                    await self._look_again(driver, plan, step.pid, crosses=step.crosses)
-                except DriverFault as fault:
-                    if not _runs(step.pid):
-                        plan.ended(step.pid)
-                        continue
-                    plan.failed(step, str(fault))
-                    await asyncio.sleep(0 if plan.to_new else AGAIN_S)
-
-    async def _look_again(self, driver: Driver, plan: Plan, pid: int, *, crosses: bool) -> None:
-        """What became of the step that a lost driver was taking with a process."""
-        process = plan.processes[pid]
-        try:
-            state = await driver.state(pid)
-        except DriverFault:
-            plan.ended(pid)
-            return
-        if crosses and process.state == CHECKPOINTED and state == LOCKED:
-            process.away = not process.away
-        process.state = state
-
     # -- after a daemon that ended in the middle ------------------------------------------
 
     def recover(self) -> None:
-        """Begin to bring back the processes that a former daemon has left between two GPUs, and
-        the device files that it has left open to jobs which are elsewhere."""
-        self._now = asyncio.get_running_loop().create_task(self._recover())
-
-    async def _recover(self) -> None:
-        mark = self._mark.read()
-        living = [process for process in mark.processes if alive(process)] if mark else []
-        if mark is not None and living:
-            await self._bring_back(mark, living)
-        elif mark is not None:
-            self._mark.remove()
-        try:
-            self._access.sweep(self._minors)
-        except OSError as fault:
-            log.error("device files of jobs that were moved: %s", fault)
-
-    def _minors(self, job_id: int) -> list[int]:
-        """Of the GPUs on which a job is."""
-        tenant = self._leases.tenants.get(job_id)
-        return [self._leases.gpus[uuid].minor for uuid in (tenant.gang if tenant else ())]
-
-    async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
-        log.warning(
-            "gpu-leased ended in the middle of a move, which is taken back: %s between two GPUs",
-            count(len(living), "process"),
-        )
-        try:
-            answer = await self._nvml.look([mark.new])
-            there = nvml_answers.seen(answer, mark.new, 1 << 50).processes
-            async with self._driver() as driver:
-                await driver.begin()
-                plan = Plan({p.pid: Process(await driver.state(p.pid)) for p in living})
-                for pid, process in plan.processes.items():
-                    process.away = pid in there
-                plan.turn_back("gpu-leased has ended")
-                await self._steps(driver, plan, mark.old, mark.new)
-        except (DriverFault, Silent, nvml_answers.Unsound) as fault:
-            log.error("they cannot be brought back: %s; cancel their job", fault)
-            return
-        if plan.lost:
-            log.error("not all could be brought back%s", _lost(plan))
-            return
-        self._mark.remove()
-
-
-def _runs(pid: int) -> bool:
-    process = process_id(pid)
-    return process is not None and alive(process)
-
-
-def _lost(plan: Plan) -> str:
-    if not plan.lost:
-        return ""
-    pids = ", ".join(map(str, sorted(plan.lost)))
-    return f"; the driver does not bring back process {pids}: cancel the job"
+        """Begin to do what a former daemon has left; see recovery.py."""
+        recovery = Recovery(self._leases, self._nvml, self._mark, self._access, self._driver)
+        self._now = asyncio.get_running_loop().create_task(recovery.run())

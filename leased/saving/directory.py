@@ -78,6 +78,10 @@ class Directory:
         _sync(self.path)
         shutil.rmtree(self._former, ignore_errors=True)
 
+    def latest(self) -> Path:
+        """Where the files of a save that is under way are."""
+        return self.partial if self.partial.exists() else self.complete
+
     def manifest(self) -> dict[str, Any] | None:
         """Of the checkpoint that is complete; None: there is none. Damaged: it makes no sense.
         Refused: see check()."""

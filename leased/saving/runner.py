@@ -26,7 +26,7 @@ from leased.processes import procfs
 from leased.processes.identity import peer_of
 from leased.saving.asking import LONGEST, socket_name
 from leased.saving.directory import Directory
-from leased.saving.saver import Saver
+from leased.saving.saver import ProgramLost, Saver
 from leased.slurm import slurmconf
 
 SLURM_S = 10.0
@@ -124,7 +124,11 @@ class Runner:
             self._kill()
 
     def _save(self, directory: Directory, *, stop: bool) -> dict[str, Any]:
-        told = self._saver.save(self._root, directory, stop=stop)
+        try:
+            told = self._saver.save(self._root, directory, stop=stop)
+        except ProgramLost:
+            self._stops = self._directory.complete.exists()
+            raise
         self._stops = stop
         return told
 

@@ -29,6 +29,10 @@ class NotRestored(Refused):
     """The checkpoint is as it was; nothing runs."""
 
 
+class ProgramLost(Refused):
+    """It cannot go on, and has been ended. What was saved before is as it was."""
+
+
 class Saver:
     """root: of the tree. tenant_socket: of the daemon. job: its number in Slurm."""
 
@@ -53,7 +57,7 @@ class Saver:
             try:
                 told = self._save(root, pids, directory, program, still)
             except BaseException as fault:
-                self._back(procfs.family(root), still, directory.partial)
+                self._back(procfs.family(root), still, directory.latest())
                 if not isinstance(fault, (OSError, Refused)):
                     raise
                 text = str(fault) if isinstance(fault, Refused) else _words(fault)
@@ -110,7 +114,14 @@ class Saver:
         if still is None:
             return
         lost = gpu.back(still.processes)
-        still.take(lambda pid, process: _fill(process, place, pid))
+        try:
+            still.take(lambda pid, process: _fill(process, place, pid))
+        except (Damaged, OSError) as fault:
+            _signal(pids, signal.SIGKILL)
+            why = str(fault) if isinstance(fault, Damaged) else _words(fault)
+            raise ProgramLost(
+                f"memory cannot be read back: {why}; it is lost, and its program ends"
+            ) from None
         if lost:
             raise Refused(f"the driver does not bring back process {lost[0]}", "cancel the job")
 

@@ -1,11 +1,12 @@
 """What a move to another GPU takes, and that nothing is lost: `make bench NAME=move`.
 
-A job that changes all of its memory without a pause is moved to and fro between two emulated GPUs
-while another one works on the first. Now and then a call of the driver fails, each kind in its
-turn, or the process that asks the driver is killed; then the job has to be where it was. After
-each move all of its words are compared. Writes build/bench/move.json: `bytes`: of the job's
-memory; `dead_s`: from the last work before to the first after a move, the median; `driver_s`: the
-driver's part of that; `link_limit_s`: what the link needs to take the bytes out and bring them in;
+A job that changes all of its memory without a pause, by kernels of a few milliseconds, is moved to
+and fro between two emulated GPUs while another one works on the first. Now and then a call of the
+driver fails, each kind in its turn, or the process that asks the driver is killed; then the job has
+to be where it was. After each move all of its words are compared. Writes build/bench/move.json:
+`bytes`: of the job's memory; `dead_s`: from the end of the last kernel before a move to that of the
+first one after it, the median; `driver_s`: the driver's part of that; `link_limit_s`: what the link
+needs to take the bytes out and bring them in; `of_limit`: `dead_s` less `driver_s`, of that;
 `moves`: those that succeeded; `failed_back`: those that failed, after which the job went on where
 it was; `wrong`: words that were not what they should be, over all of them; `otherwise`: moves
 and jobs that ended otherwise. Exit status 1 if there are any of these. Of a checkpoint's files:
@@ -46,9 +47,10 @@ WORKS = (
     + """
 import json, select, time
 size = int(sys.argv[1])
-n = size // 4
+n, pieces = size // 4, 16
 p = ok(d.cuMemAlloc(size)); ok(d.cuMemsetD32(p, 0, n)); ok(d.cuCtxSynchronize())
-values = ((int(p), n, 1, 1), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32))
+types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+each = [((int(p) + at * (size // pieces), n // pieces, 1, 1), types) for at in range(pieces)]
 turn, gap, last, pinned = 0, 0.0, time.monotonic(), ok(d.cuMemHostAlloc(size, 0))
 def wrong():
     ok(d.cuMemcpyDtoH(pinned, p, size))
@@ -64,10 +66,12 @@ while True:
         gpu = ok(d.cuDeviceGetUuid(0)).bytes[-1] % 16
         say(json.dumps({"gap": gap, "wrong": wrong(), "gpu": gpu}))
         gap, last = 0.0, time.monotonic()
-    ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0)); turn += 1
-    ok(d.cuCtxSynchronize())
-    now = time.monotonic()
-    gap, last = max(gap, now - last), now
+    for values in each:
+        ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0))
+        ok(d.cuCtxSynchronize())
+        now = time.monotonic()
+        gap, last = max(gap, now - last), now
+    turn += 1
 """
 )
 
@@ -201,6 +205,7 @@ def run(work: Path, moves: int) -> dict[str, float]:
         "dead_most_s": round(max(dead), 3),
         "driver_s": round(statistics.median(driver), 3),
         "link_limit_s": round(link_limit_s(), 3),
+        "of_limit": round(statistics.median(d - of for d, of in bench.dead) / link_limit_s(), 3),
         "wrong": bench.wrong,
         "moves": len(bench.dead),
         "failed_back": bench.failed_back,

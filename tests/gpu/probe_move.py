@@ -32,6 +32,7 @@ CALL_S = 8.0  # a call that takes longer hangs
 NOBODY = 65534
 POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 SPIN_MS = 2500
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 
 
 class Uuid(ctypes.Structure):
@@ -211,6 +212,24 @@ class Program:
         self.shared = mmap.mmap(file, size)
         at = ctypes.addressof(ctypes.c_char.from_buffer(self.shared))
         self.d.ok("cuMemHostRegister_v2", c_void_p(at), c_size_t(size), 0)
+
+    def have_copies(self, size: int) -> None:
+        """Registered memory in large pages, as the interposer has for what it has parked."""
+        self.copies_of_all = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.copies_of_all.madvise(mmap.MADV_HUGEPAGE)
+        self.copies_of_all.madvise(POPULATE_WRITE)
+        self.do_register()
+
+    def do_register(self) -> dict[str, Any]:
+        at = ctypes.addressof(ctypes.c_char.from_buffer(self.copies_of_all))
+        size = c_size_t(len(self.copies_of_all))
+        self.d.ok("cuMemHostRegister_v2", c_void_p(at), size, 0)
+        return {}
+
+    def do_unregister(self) -> dict[str, Any]:
+        at = ctypes.addressof(ctypes.c_char.from_buffer(self.copies_of_all))
+        self.d.ok("cuMemHostUnregister", c_void_p(at))
+        return {}
 
     def have_peer(self, _size: int) -> None:
         """A context on the other GPU too."""
@@ -418,6 +437,10 @@ class Probe:
             s.do("unlock")
         self.moved(s, self.all)
 
+    def without_copies(self, s: Scenario) -> None:
+        s.tell("unregister")
+        self.moved(s, self.all, then=("register", "check"))
+
     def full(self, s: Scenario) -> None:
         neighbour = self.scenario(f"filling={self._mib * 6 // 10}", device="1")
         try:
@@ -456,6 +479,18 @@ print(library.cuInit(0), library.cuCheckpointProcessGetState({s.pid}, ctypes.byr
             "registered memory of a file": (
                 lambda: new(*usual, "registered"),
                 lambda s: self.parked(s, self.all),
+            ),
+            "4 GiB registered": (
+                lambda: new("plain=16", "copies=4096"),
+                lambda s: self.moved(s, self.all),
+            ),
+            "16 GiB registered": (
+                lambda: new("plain=16", "copies=16384"),
+                lambda s: self.moved(s, self.all),
+            ),
+            "16 GiB, not registered meanwhile": (
+                lambda: new("plain=16", "copies=16384"),
+                self.without_copies,
             ),
             "not parked": (
                 lambda: new("plain=16", f"mapped={2 * self._mib}"),

@@ -7,12 +7,12 @@ import signal
 from pathlib import Path
 
 from tests.slurm.leased import Leased
+from tests.slurm.processes import children_of
 
 
 def kill_the_asker(leased: Leased) -> None:
     """Of the daemon's children the one that asks the driver."""
     assert leased.daemon
-    pid = leased.daemon.process.pid
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    for child in children_of(leased.daemon.process.pid):
         if b"driver_child" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(int(child), signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from leased.saving.asking import ask_runner
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.slurm.processes import children_of, wait_until
 from tests.support.programs import CHECK, SET_UP, line
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium")
@@ -127,3 +131,72 @@ def test_where_the_driver_fails_the_job_goes_on_with_all_it_had(
     for _ in range(3):
         run.works()
     run.ends()
+
+
+# Waits at first, and then stops the process as CRIU does.
+WAITS = """#!/bin/sh
+[ $1 = check ] && exit 0
+touch "$0.waits"
+while [ ! -e "$0.goes" ]; do sleep 0.01; done
+kill -STOP $3
+"""
+
+
+def test_a_daemon_that_dies_meanwhile_leaves_the_job_to_the_next_one(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    run = Run(tenant, leased, tmp_path, WAITS)
+    run.works()
+    with ThreadPoolExecutor(1) as pool:
+        saved = pool.submit(run.save)
+        wait_until("criu to begin", (tmp_path / "bin" / "criu.waits").exists)
+        leased.kill()
+        leased.start()
+        (tmp_path / "bin" / "criu.goes").touch()
+        assert saved.result()["bytes"] == (96 + 64) * MIB
+    run.works()
+    run.works()
+    run.ends()
+
+
+def test_a_disk_that_is_full_leaves_the_job_all_it_had(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    run = Run(tenant, leased, tmp_path, STOPS)
+    run.works()
+    (runner,) = children_of(run.process.pid)
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (40 * MIB, resource.RLIM_INFINITY))
+    with pytest.raises(Refused, match="File too large"):
+        run.save()
+    assert not (run.place / "complete").exists()
+    resource.prlimit(runner, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    run.works()
+    assert run.save()["bytes"] == (96 + 64) * MIB
+    run.works()
+    run.ends()
+
+
+# The disk loses a byte of each block that has been written.
+SPOILS = """#!/bin/sh
+[ $1 = check ] && exit 0
+for file in "$5"/../*.bytes; do
+    for n in $(seq 0 39); do
+        printf x | dd of="$file" bs=4M seek=$n conv=notrunc 2> "$0.said"
+    done
+done
+exit 1
+"""
+
+
+def test_a_program_whose_memory_cannot_be_read_back_ends_and_its_last_checkpoint_stays(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    run = Run(tenant, leased, tmp_path, STOPS)
+    run.works()
+    run.save()
+    (tmp_path / "bin" / "criu").write_text(SPOILS)
+    with pytest.raises(Refused, match=r"is damaged at byte \d+; it is lost, and its program ends"):
+        run.save()
+    _, said = run.process.communicate(timeout=60)
+    assert run.process.returncode == 128 + signal.SIGKILL, said
+    assert (run.place / "complete" / "checkpoint.json").exists()

@@ -1,0 +1,120 @@
+"""After a daemon that ended in mid-move: driver, processes and books are made to agree.
+
+The books are what the store had: a move is in them before its processes are told, and before its
+mark is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+from leased.base.words import count
+from leased.gpus import nvml_answers
+from leased.gpus.nvml import Nvml, Silent
+from leased.leasing.clients import Has
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Client, Tenant
+from leased.moving import steps
+from leased.moving.device_access import DeviceAccess
+from leased.moving.driver import Driver, DriverFault
+from leased.moving.mark import Mark, MarkFile
+from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, Plan, Process, Step
+from leased.processes.identity import ProcessId, alive
+from leased.wire import daemon_messages
+
+log = logging.getLogger("gpu-leased")
+
+
+class Recovery:
+    """run() brings the processes that a former daemon has left between two GPUs to the one where
+    the books have their job, and closes the device files that it has left open to jobs which are
+    elsewhere."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        nvml: Nvml,
+        mark: MarkFile,
+        access: DeviceAccess,
+        driver: Callable[[], Driver],
+    ):
+        self._leases = leases
+        self._nvml = nvml
+        self._file = mark
+        self._access = access
+        self._driver = driver
+        self._former = mark.read()
+        leases.clients.on_came = self._came
+
+    async def run(self) -> None:
+        mark = self._former
+        living = [process for process in mark.processes if alive(process)] if mark else []
+        if mark is not None and living:
+            await self._bring_back(mark, living)
+        elif mark is not None:
+            self._file.remove()
+        try:
+            self._access.sweep(self._minors)
+        except OSError as fault:
+            log.error("device files of jobs that were moved: %s", fault)
+
+    def _came(self, tenant: Tenant, client: Client, memory: Has) -> Has:
+        """A process has connected, with what it says it has on each GPU. If a former daemon has
+        told it of a move that is taken back, or ended before it did, it is told which GPU it is
+        on. Returns what it has by that."""
+        mark = self._former
+        if mark is None or client.process not in mark.processes or len(tenant.gang) != 1:
+            return memory
+        home, other = self._ends(mark)
+        if tenant.gang != (home,) or home in memory or other not in memory:
+            return memory
+        client.send(daemon_messages.moved(other, home))
+        client.arriving = home
+        return {home if uuid == other else uuid: has for uuid, has in memory.items()}
+
+    def _ends(self, mark: Mark) -> tuple[str, str]:
+        """The GPU on which the job is by the books, and the other one."""
+        tenant = self._leases.tenants.get(mark.job_id)
+        has_moved = tenant is not None and mark.new in tenant.gang
+        return (mark.new, mark.old) if has_moved else (mark.old, mark.new)
+
+    def _minors(self, job_id: int) -> list[int]:
+        """Of the GPUs on which a job is."""
+        tenant = self._leases.tenants.get(job_id)
+        return [self._leases.gpus[uuid].minor for uuid in (tenant.gang if tenant else ())]
+
+    async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
+        home, other = self._ends(mark)
+        log.warning(
+            "gpu-leased ended in the middle of a move: %s may be between two GPUs, and goes to %s",
+            *(count(len(living), "process"), home),
+        )
+        try:
+            async with self._driver() as driver:
+                await driver.begin()
+                plan = Plan({p.pid: await self._found(driver, p.pid) for p in living})
+                answer = await self._nvml.look([other])
+                there = nvml_answers.seen(answer, other, 1 << 50).processes
+                for pid, process in plan.processes.items():
+                    process.away = pid in there
+                plan.turn_back("gpu-leased has ended")
+                await steps.take_all(self._driver, driver, plan, home, other)
+        except (DriverFault, Silent, nvml_answers.Unsound) as fault:
+            log.error("they cannot be brought back: %s; cancel their job", fault)
+            return
+        if plan.lost:
+            log.error("not all could be brought back%s", steps.lost(plan))
+            return
+        self._file.remove()
+
+    async def _found(self, driver: Driver, pid: int) -> Process:
+        """A process that was checkpointed is restored wherever that was: nothing says where, until
+        it is there."""
+        process = Process(await driver.state(pid))
+        if process.state == CHECKPOINTED:
+            with contextlib.suppress(DriverFault):
+                await driver.take(Step(pid, RESTORE), "", "")
+                process.state = LOCKED
+        return process

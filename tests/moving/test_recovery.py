@@ -1,0 +1,152 @@
+"""A daemon ended at any moment of a move: the next one makes driver, process and books agree, and
+the job works on. A real daemon and a real process; what was done until the end, the test does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from leased.api.client import ask
+from leased.cli.exit_status import ExitStatus
+from leased.moving.driver import Driver
+from leased.moving.mark import NAME, MarkFile
+from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step
+from leased.processes.identity import process_id
+from tests.conftest import Start
+from tests.emugpu.server import EmulatedGpu
+from tests.moving.test_moves import PROGRAM, move, works
+from tests.slurm.leased import Leased
+from tests.slurm.processes import children_of, wait_until
+from tests.support.programs import line, output
+
+pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
+TO_THE_OTHER = (LOCK, CHECKPOINT, RESTORE, UNLOCK)
+JOB = 1
+
+
+class Node:
+    """A job on the first GPU, and a daemon that ends and starts again."""
+
+    def __init__(self, tenant: Start, leased: Leased):
+        self.leased = leased
+        self.state = leased.prefix / "state"
+        self.job = tenant(JOB, "tq:1,memory:swap", "-c", PROGRAM, "16")
+        assert line(self.job) == "ready"
+        assert works(self.job) == "00"
+        (self.pid,) = children_of(self.job.pid)
+        devices = ask(leased.admin_socket, {"op": "status"})["devices"]
+        self.uuids = [str(device["uuid"]) for device in devices]
+
+    def moves(self, gpu: int) -> None:
+        assert move(self.leased, JOB, gpu) == ExitStatus.DONE
+        assert works(self.job) == f"0{gpu}"
+
+    def keeps(self) -> Path:
+        """The daemon ends; a copy of all that it knows."""
+        self.leased.kill()
+        kept = self.state.with_name("kept")
+        shutil.copytree(self.state, kept)
+        return kept
+
+    def knows(self, kept: Path) -> None:
+        shutil.rmtree(self.state)
+        kept.rename(self.state)
+
+    def takes(self, *steps: str, to: int = 1) -> None:
+        """The driver takes these steps with the process."""
+
+        async def take() -> None:
+            async with Driver() as driver:
+                await driver.begin()
+                for what in steps:
+                    step = Step(self.pid, what, crosses=what == RESTORE)
+                    await driver.take(step, self.uuids[1 - to], self.uuids[to])
+
+        asyncio.run(take())
+
+    def marks(self) -> None:
+        """As a daemon that moves it to the second GPU."""
+        process = process_id(self.pid)
+        assert process
+        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process])
+
+    def starts(self) -> None:
+        self.leased.start()
+        wait_until("the mark to be removed", lambda: not (self.state / NAME).exists())
+
+    def is_on(self, gpu: int) -> None:
+        """Driver, process and books say so, and it works and can move."""
+        assert works(self.job) == f"0{gpu}"
+        status = ask(self.leased.admin_socket, {"op": "status"})
+        (told,) = (one["resident_bytes"] for one in status["tenants"])
+        assert {uuid for uuid, size in told.items() if size} == {self.uuids[gpu]}
+        self.moves(1 - gpu)
+        output(self.job)
+
+
+@pytest.fixture
+def node(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> Node:
+    for name, value in emulated_gpu.env.items():
+        monkeypatch.setenv(name, value)  # for the test's own calls of the driver
+    return Node(tenant, leased)
+
+
+@pytest.mark.parametrize("taken", [*range(5), "back"])
+def test_what_the_books_have_not_heard_of_is_taken_back(node: Node, taken: int | str) -> None:
+    """back: it had arrived, and was on its way back."""
+    back = (LOCK, CHECKPOINT, RESTORE, CHECKPOINT)
+    node.leased.kill()
+    node.takes(*(back if taken == "back" else TO_THE_OTHER[: int(taken)]))
+    node.marks()
+    node.starts()
+    node.is_on(0)
+
+
+def test_what_the_books_have_heard_of_stays(node: Node) -> None:
+    node.moves(1)
+    node.leased.kill()
+    node.marks()
+    node.starts()
+    node.is_on(1)
+
+
+def test_a_process_that_was_told_too_early_is_told_again(node: Node) -> None:
+    before = node.keeps()
+    node.leased.start()
+    node.moves(1)
+    node.leased.kill()
+    node.knows(before)
+    node.marks()
+    node.starts()
+    node.is_on(0)
+
+
+def test_a_process_that_was_not_told_yet_is_told(node: Node) -> None:
+    node.moves(1)
+    after = node.keeps()
+    node.leased.start()
+    node.moves(0)
+    node.leased.kill()
+    node.takes(*TO_THE_OTHER)
+    node.knows(after)
+    node.marks()
+    node.starts()
+    node.is_on(1)
+
+
+def test_a_move_that_the_disk_does_not_take_is_taken_back_by_the_next_daemon(node: Node) -> None:
+    mark = node.state / NAME
+    with contextlib.closing(sqlite3.connect(node.state / "usage.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")  # from here on nobody else can write
+        node.moves(1)
+        assert mark.exists()
+        node.leased.kill()
+    node.starts()
+    node.is_on(0)
