@@ -37,7 +37,6 @@ from tests.gpu.jobs import (
     JobFailed,
     Sharing,
     framework_python,
-    python,
     show,
     stopping,
     touch_host_memory,

@@ -42,7 +42,14 @@ class Node:
         devices = ask(leased.admin_socket, {"op": "status"})["devices"]
         self.uuids = [str(device["uuid"]) for device in devices]
 
+    def resident(self) -> dict[str, int]:
+        """Its bytes on each GPU, as the daemon has heard from the process."""
+        status = ask(self.leased.admin_socket, {"op": "status"})
+        (told,) = (one["resident_bytes"] for one in status["tenants"])
+        return {uuid: size for uuid, size in told.items() if size}
+
     def moves(self, gpu: int) -> None:
+        wait_until("the daemon to hear from the process", self.resident)
         assert move(self.leased, JOB, gpu) == ExitStatus.DONE
         assert works(self.job) == f"0{gpu}"
 
@@ -82,9 +89,8 @@ class Node:
     def is_on(self, gpu: int) -> None:
         """Driver, process and books say so, and it works and can move."""
         assert works(self.job) == f"0{gpu}"
-        status = ask(self.leased.admin_socket, {"op": "status"})
-        (told,) = (one["resident_bytes"] for one in status["tenants"])
-        assert {uuid for uuid, size in told.items() if size} == {self.uuids[gpu]}
+        wait_until("the daemon to hear from the process", self.resident)
+        assert [*self.resident()] == [self.uuids[gpu]]
         self.moves(1 - gpu)
         output(self.job)
 
