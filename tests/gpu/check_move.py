@@ -10,6 +10,8 @@ and a table; writes move.json in $OUT or build/bench. Exit status 1 if a check f
     torch     a training of PyTorch (ResNet-152, with cuDNN and cuBLAS)
     stops     a job that has moved and come back takes turns with another one, by kernels of
               seconds: they are stopped in mid-kernel, and their memory moves, as before
+    idle      `limits.move_idle`: two jobs that do not fit together take turns, and the second GPU
+              becomes free: how soon the daemon has moved one, and both work at once
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium --devices 2
 tests.gpu.check_move --only driver --mib 64 --turns 200`.
@@ -37,6 +39,8 @@ from tests.gpu.jobs import (
     JobFailed,
     Sharing,
     framework_python,
+    on_gpu,
+    sharing,
     show,
     stopping,
     touch_host_memory,
@@ -45,6 +49,7 @@ from tests.gpu.jobs import (
 
 LATE_S = 0.5  # into its work a job is moved
 LONG_S, KERNELS_EACH = 2.5, 4  # a kernel, which is more than a turn
+SHORT_S, BOTH_S, GUEST_S, MOST_S = 0.2, 20.0, 25.0, 5.0
 
 
 def environment(chosen: argparse.Namespace) -> dict[str, str]:
@@ -172,6 +177,45 @@ def check_stops(chosen: argparse.Namespace) -> Result:
     }
 
 
+def gpus_of(share: Sharing, jobs: Sequence[Job]) -> set[str]:
+    """The UUIDs of the GPUs that have memory of the jobs."""
+    answer, numbers = ask(share.admin, {"op": "status"}), {job.number for job in jobs}
+    told = [t["resident_bytes"] for t in answer["tenants"] if t["job_id"] in numbers]
+    return {uuid for one in told for uuid, size in one.items() if size}
+
+
+def check_idle(chosen: argparse.Namespace) -> Result:
+    """Kernels of both jobs are short, so each waits for the other again and again."""
+    mib, limits = chosen.idle_mib, 'swap_host = "4096GiB"\nmove_idle = true\n'
+    command, steps = resident(mib), chosen.steps_found
+    touch_host_memory(2 * mib << 20)
+    with sharing(f"{mib * 1.5 / 1024:g}GiB", limits) as share:
+        guest = share.tenant("guest", "memory:swap", command, on_gpu(1), "1")
+        jobs = [share.tenant(f"job {n}", "memory:swap,tq:1", command, on_gpu(0)) for n in range(2)]
+        with filled([*jobs, guest], mib) as (one, two, other):
+            rounds = max(1, round(SHORT_S / change_s(other)))
+            for each, seconds in ((one, BOTH_S), (two, BOTH_S), (other, GUEST_S)):
+                for _ in range(round(seconds / SHORT_S)):
+                    each.tell(f"change {rounds}")
+            for _ in range(round(GUEST_S / SHORT_S)):
+                other.hear()
+            guest.stop()
+            free = time.monotonic()
+            while len(gpus_of(share, jobs)) < 2 and steps.left():
+                time.sleep(0.05)
+            moved_s = time.monotonic() - free
+            took = [max(each.hear()["seconds"] for _ in range(round(BOTH_S / SHORT_S)))
+                    for each in (one, two)]  # fmt: skip
+            last = change([one, two], rounds, 1)
+            wrong = sum(each.do("check")["wrong"] for each in (one, two))
+    return {
+        "good": moved_s <= MOST_S and wrong == 0 and max(last) < 2 * SHORT_S,
+        "summary": f"two jobs of {mib / 1024:g} GiB on two GPUs {moved_s:.1f} s after the second "
+        f"was free (at most {MOST_S:g}); a kernel of {SHORT_S} s took {max(took):.1f} s at most, "
+        f"at the end {max(last):.2f} s; {wrong} pieces wrong",
+    }
+
+
 def check_probe(chosen: argparse.Namespace) -> Result:
     command = [sys.executable, "-m", "tests.gpu.probe_move", "--seconds", str(chosen.probe_s)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -194,6 +238,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=12, help="of the training beside each move")
     parser.add_argument("--moves", type=int, default=2)
     parser.add_argument("--stops-mib", type=int, default=4096, help="memory of each job of `stops`")
+    parser.add_argument("--idle-mib", type=int, default=40960, help="memory of each job of `idle`")
     parser.add_argument("--visible", default="0", help='CUDA_VISIBLE_DEVICES; "": not set')
     parser.add_argument("--probe-s", type=float, default=20.0, help="of the probe")
     parser.add_argument("--seconds", type=float, default=240.0, help="of all but the probe")
@@ -204,6 +249,7 @@ def main() -> int:
         "torch": check_torch,
         "stops": check_stops,
         "probe": check_probe,
+        "idle": check_idle,
     }
     return run_checks("move", {n: partial(c, chosen) for n, c in checks.items()}, chosen.only)
 
