@@ -49,7 +49,7 @@ class Node:
         return {uuid: size for uuid, size in told.items() if size}
 
     def moves(self, gpu: int) -> None:
-        wait_until("the daemon to hear from the process", self.resident)
+        wait_until("the daemon to hear from the process", lambda: bool(self.resident()))
         assert move(self.leased, JOB, gpu) == ExitStatus.DONE
         assert works(self.job) == f"0{gpu}"
 
@@ -89,7 +89,7 @@ class Node:
     def is_on(self, gpu: int) -> None:
         """Driver, process and books say so, and it works and can move."""
         assert works(self.job) == f"0{gpu}"
-        wait_until("the daemon to hear from the process", self.resident)
+        wait_until("the daemon to hear from the process", lambda: bool(self.resident()))
         assert [*self.resident()] == [self.uuids[gpu]]
         self.moves(1 - gpu)
         output(self.job)
