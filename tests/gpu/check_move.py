@@ -204,8 +204,8 @@ def check_idle(chosen: argparse.Namespace) -> Result:
             while len(gpus_of(share, jobs)) < 2 and steps.left():
                 time.sleep(0.05)
             moved_s = time.monotonic() - free
-            took = [max(each.hear()["seconds"] for _ in range(round(BOTH_S / SHORT_S)))
-                    for each in (one, two)]  # fmt: skip
+            kernels = round(BOTH_S / SHORT_S)
+            took = [each.hear()["seconds"] for each in (one, two) for _ in range(kernels)]
             last = change([one, two], rounds, 1)
             wrong = sum(each.do("check")["wrong"] for each in (one, two))
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from leased.base.errors import Refused
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
+from tests.support.children import children_of
 from tests.support.tenant import register
 
 pytestmark = [
@@ -137,10 +137,9 @@ def test_nvml_is_closed_while_all_devices_are_drained(
 ) -> None:
     """So that the driver can be unloaded under the daemon, and another one loaded."""
 
-    def children() -> list[str]:
+    def children() -> list[int]:
         assert leased.daemon is not None
-        pid = leased.daemon.process.pid
-        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return children_of(leased.daemon.process.pid)
 
     register(leased.admin_socket, 7, gpus=[0])
     wait_until("NVML to be asked", lambda: status(leased)["devices"][0]["busy_percent"] is not None)

@@ -27,6 +27,7 @@ from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import GIVES_UP_SOON, LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
+from tests.support.children import children_of
 from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
 
@@ -74,10 +75,9 @@ WHOLE: dict[str, tuple[str, dict[int | str, str]]] = {
 
 def end_the_child(leased: Leased) -> None:
     assert leased.daemon is not None
-    pid = leased.daemon.process.pid
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    for child in children_of(leased.daemon.process.pid):
         with contextlib.suppress(ProcessLookupError):  # a command of Slurm's that is over
-            os.kill(int(child), signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("case", WHOLE)

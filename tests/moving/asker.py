@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from tests.slurm.leased import Leased
-from tests.slurm.processes import children_of
+from tests.support.children import children_of
 
 
 def kill_the_asker(leased: Leased) -> None:

@@ -21,7 +21,8 @@ from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.test_moves import PROGRAM, move, works
 from tests.slurm.leased import Leased
-from tests.slurm.processes import children_of, wait_until
+from tests.slurm.processes import wait_until
+from tests.support.children import children_of
 from tests.support.programs import line, output
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)

@@ -164,19 +164,19 @@ def test_a_release_with_another_interface_is_asked_for_the_one_that_we_speak(
 ) -> None:
     control = Control(install(short_dir, version=3), short_dir / "mps", UUID)
     asyncio.run(control.start(any_user))
+    it_ends_when_told(control)
+
+
+def it_ends_when_told(control: Control) -> None:
+    """And is not killed, as one that does not listen."""
     pid = control.pid()
     assert pid is not None
     try:
-        ended_when_told(control)
+        asyncio.run(control.tell_to_end())
+        wait_until("its end", lambda: control.pid() is None, timeout=20)
     finally:
         if not has_ended(pid):
             os.kill(pid, signal.SIGKILL)
-
-
-def ended_when_told(control: Control) -> None:
-    """And not killed, as one that does not listen."""
-    asyncio.run(control.tell_to_end())
-    wait_until("its end", lambda: control.pid() is None, timeout=20)
 
 
 VERSION_3 = """#!/bin/sh
@@ -195,13 +195,7 @@ def test_one_that_a_site_s_wrapper_starts_with_the_other_interface(short_dir: Pa
     with pytest.raises(Refused, match="ended with 1"):
         asyncio.run(control.start(any_user=True))
     asyncio.run(control.start(any_user=False))
-    pid = control.pid()
-    assert pid is not None
-    try:
-        ended_when_told(control)
-    finally:
-        if not has_ended(pid):
-            os.kill(pid, signal.SIGKILL)
+    it_ends_when_told(control)
 
 
 WITHOUT_A_PID_FILE = """#!/usr/bin/python3 -I

@@ -19,7 +19,8 @@ from leased.saving.asking import ask_runner
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
-from tests.slurm.processes import children_of, wait_until
+from tests.slurm.processes import wait_until
+from tests.support.children import children_of
 from tests.support.programs import CHECK, SET_UP, line
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium")

@@ -44,11 +44,6 @@ def wait_until(
         pause = min(step, pause * STEP_GROWTH)
 
 
-def children_of(pid: int) -> list[int]:
-    """Of its first thread."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 @contextlib.contextmanager
 def notified(path: Path) -> Iterator[socket.socket]:
     """A socket where a daemon finds what stands for its service manager."""

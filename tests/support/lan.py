@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
+
+from tests.support.children import children_of
 
 NET = "10.77.0"  # inside of these namespaces alone
 DELAY = "0.1ms"  # of each node's link: 0.2 ms between two nodes
@@ -67,8 +68,7 @@ class Lan:
         assert holder.stdout is not None
         if not holder.stdout.readline():
             raise OSError(f"unshare {' '.join(namespaces)} does not work here")
-        children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
-        self.within[name] = int(children.read_text())
+        [self.within[name]] = children_of(holder.pid)
 
     def _in_switch(self, *command: str) -> None:
         _do("nsenter", f"--target={self.within['']}", "--net", "--", *command)

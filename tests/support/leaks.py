@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import leftovers
+from tests.support.children import children_of
 
 MARK = "GPUL_TEST"
 ENDING_S = 60.0  # for what has been told to end already
@@ -39,7 +40,7 @@ class Held:
 
 _kept_children: set[int] = set()
 _kept_descriptors: set[int] = set()
-_starts: list[None] = []  # one for each program that a kept child has started
+_started: list[int] = []  # the pids of all programs that a kept child has started
 
 
 def keep(child: int, descriptor: int) -> None:
@@ -49,9 +50,9 @@ def keep(child: int, descriptor: int) -> None:
     _kept_descriptors.add(descriptor)
 
 
-def note_start() -> None:
+def note_start(pid: int) -> None:
     """A kept child has started a program."""
-    _starts.append(None)
+    _started.append(pid)
 
 
 def command(pid: int) -> str:
@@ -62,11 +63,6 @@ def command(pid: int) -> str:
             return "(nobody has waited for it)"
         time.sleep(PAUSE_S)
     return b" ".join(words.split(b"\0")).decode(errors="replace").strip()
-
-
-def children_of(task: Path) -> set[int]:
-    """Of a thread, a directory of /proc."""
-    return set(map(int, (task / "children").read_text().split()))
 
 
 def held() -> Held:
@@ -82,10 +78,11 @@ def held() -> Held:
     for path in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             threads.add((int(path.name), (path / "comm").read_text().strip()))
-            children.update(map(command, children_of(path) - _kept_children))
+            own = set(children_of(os.getpid(), int(path.name)))
+            children.update(map(command, own - _kept_children))
     for pid in _kept_children:
         with contextlib.suppress(OSError):
-            children.update(map(command, children_of(Path(f"/proc/{pid}/task/{pid}"))))
+            children.update(map(command, children_of(pid)))
     return Held(frozenset(descriptors), frozenset(threads), children)
 
 
@@ -93,7 +90,7 @@ def waited_for() -> tuple[int, int, int]:
     """Counts of which one grows with every child that has ended: page faults, switches, and what
     kept children have started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_minflt + used.ru_majflt, used.ru_nvcsw + used.ru_nivcsw, len(_starts)
+    return used.ru_minflt + used.ru_majflt, used.ru_nvcsw + used.ru_nivcsw, len(_started)
 
 
 @dataclass

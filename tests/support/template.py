@@ -119,7 +119,7 @@ class Template:
         }
         pid = self.ask(request, [out, out, *pass_fds])
         assert pid is not None
-        leaks.note_start()
+        leaks.note_start(pid)
         return Forked(pid, command, self)
 
     def ask(self, request: Mapping[str, Any], fds: Sequence[int]) -> int | None:

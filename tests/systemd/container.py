@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from leased.processes.identity import ancestors
 from tests.slurm.processes import wait_until
 from tests.support import machine
+from tests.support.children import children_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -119,7 +120,7 @@ class Container:
     @staticmethod
     def _children(pid: int) -> list[int]:
         try:
-            return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            return children_of(pid)
         except FileNotFoundError:
             return []
 
