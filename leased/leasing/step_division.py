@@ -34,29 +34,40 @@ def divide(whole: Usage, steps: Sequence[Usage], by: str, weights: Sequence[int]
             setattr(steps[0], name, getattr(whole, name))
         return
     for chain in CHAINS[by]:
-        layers = [_layer(whole, steps, chain, n, weights) for n in range(len(chain))]
-        for n, parts in enumerate(layers):
-            for step, part in zip(steps, parts):
+        for step, layers in zip(steps, zip(*_layers(whole, steps, chain, weights))):
+            for n, part in enumerate(layers):
                 for name in chain[: n + 1]:
                     setattr(step, name, getattr(step, name) + part)
 
 
-def _layer(
-    whole: Usage, steps: Sequence[Usage], chain: Sequence[str], n: int, weights: Sequence[int]
-) -> list[int]:
-    """The part of each step in the amount by which the n-th figure exceeds the next one."""
+def _layers(
+    whole: Usage, steps: Sequence[Usage], chain: Sequence[str], weights: Sequence[int]
+) -> list[list[int]]:
+    """Of each figure of the chain: by how much each step's amount beyond the next figure changes.
 
-    def beyond(usage: Usage) -> int:
-        inner: int = getattr(usage, chain[n + 1]) if n + 1 < len(chain) else 0
-        outer: int = getattr(usage, chain[n])
-        return outer - inner
+    The job's amount may fall, since NVML measures late what has been divided, or says late whose
+    work it was. Then it is taken from steps by what they have of it. As far as other amounts have
+    grown meanwhile those steps get it back there: it is the same lease.
+    """
+    had = [[_beyond(step, chain, n) for step in steps] for n in range(len(chain))]
+    missing = [_beyond(whole, chain, n) - sum(amounts) for n, amounts in enumerate(had)]
+    parts = [[-n for n in shares(min(max(0, -m), sum(h)), h)] for m, h in zip(missing, had)]
+    taken = [-sum(of_step) for of_step in zip(*parts)]
+    back = sum(taken)
+    for n, more in enumerate(missing):
+        if more > 0:
+            known = min(more, back)
+            back -= known
+            given = zip(shares(known, taken), shares(more - known, weights))
+            parts[n] = [sum(both) for both in given]
+    return parts
 
-    had = [beyond(step) for step in steps]
-    missing = beyond(whole) - sum(had)
-    if missing >= 0:
-        return shares(missing, weights)
-    # The job's figure may fall, when NVML says whose the work was: then it is taken from steps.
-    return [-n for n in shares(min(-missing, sum(had)), had)]
+
+def _beyond(usage: Usage, chain: Sequence[str], n: int) -> int:
+    """The amount by which the n-th figure exceeds the next one."""
+    outer: int = getattr(usage, chain[n])
+    inner: int = getattr(usage, chain[n + 1]) if n + 1 < len(chain) else 0
+    return outer - inner
 
 
 def less(whole: Usage, others: Usage) -> Usage:

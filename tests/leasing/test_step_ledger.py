@@ -136,6 +136,21 @@ def test_late_figures_count_for_the_steps_that_held_last() -> None:
     assert node.steps()["0"].busy_ns == S // 2
 
 
+def test_what_is_measured_late_takes_no_lease_from_the_step_that_had_it() -> None:
+    node = Node()
+    first = node.process("0")
+    node.change(first, held=1)
+    node.passes(0.25, lease_ns=S // 4)
+    node.ends(first)
+    second = node.process("1")
+    node.steps()
+    node.change(second, held=2)
+    node.passes(0.125, lease_ns=S // 8, measured_ns=S // 4 + S // 8, busy_ns=S // 8)
+    found = node.steps()
+    assert [found[step].lease_ns for step in "01"] == [S // 4, S // 8]
+    assert [found[step].measured_ns for step in "01"] == [S // 4, S // 8]
+
+
 def test_a_job_without_a_process_has_no_steps_and_what_was_before_the_first_is_not_lost() -> None:
     node = Node()
     node.passes(3, idle_resident_ns=S)
