@@ -108,7 +108,8 @@ def test_whatever_an_offline_job_does_the_online_one_works_on(
         os.kill(pid, signal.SIGKILL)
     works(online, ROUNDS)
     states = {t["job_id"]: t["state"] for t in status(leased)["tenants"]}
-    assert states[ONLINE] == "holds"
+    # Where not both fit it lends the GPU to the other one as soon as it has left it idle.
+    assert states[ONLINE] == "holds" or (mib == NOT and states[ONLINE] == "idle")
     if deed == "an endless kernel":
         assert offline.poll() is None, "it is only stopped"
 

@@ -172,6 +172,12 @@ def test_a_restart_of_slurmctld_or_of_the_placer_changes_nothing(site: PlacedSit
     two = site.slurm.layout.node_names[1]
     before = filled(site)
     tired, other = kept_from_another(site)
+    # A slurmctld that ends while a new job's row is made in the database leaves that job so that
+    # nobody can change it before it starts: what is tried here is another matter.
+    wait_until(
+        "both to have their rows",
+        lambda: all(site.slurm.sacct(job, "JobID") for job in (tired, other)),
+    )
     site.slurm.stop_daemon("slurmctld")
     site.slurm.start_slurmctld()
     site.placer.stop()
