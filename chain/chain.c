@@ -42,6 +42,8 @@ struct gpu_lease_chain {
 	CUcontext context;    /* for threads that have none */
 	pthread_mutex_t lock; /* of `mapped`, and of questions to the keeper */
 	atomic_uint later;    /* host functions that have not run yet */
+	atomic_uint inside;   /* calls under way */
+	atomic_bool closed;   /* those that wait give up */
 	struct chain_parts parts;
 	struct mapped mapped[CHAIN_BUFFERS];
 };
@@ -86,9 +88,11 @@ static int fail_ended(void)
 static void in_child(void)
 {
 	pthread_mutex_init(&chains_lock, NULL);
-	for (struct gpu_lease_chain *c = chains; c; c = c->next)
-		close(c->keeper);
-	chains = NULL;
+	for (struct gpu_lease_chain *c = chains; c; c = c->next) {
+		if (c->keeper >= 0)
+			close(c->keeper);
+		c->keeper = -1;
+	}
 }
 
 static void watch_forks(void)
@@ -96,12 +100,39 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-static int check_process(const struct gpu_lease_chain *chain)
+static bool is_open(const struct gpu_lease_chain *chain)
 {
-	if (chain->pid == getpid())
-		return 0;
-	return fail(GPU_LEASE_CHAIN_FORKED, "the chain was opened before a fork; open it in the "
-	                                    "child, or start the child by another program");
+	const struct gpu_lease_chain *open = chains;
+
+	while (open && open != chain)
+		open = open->next;
+	return open;
+}
+
+/* Begins a call: until leave() the chain stays, also if another thread closes it. */
+static int enter(struct gpu_lease_chain *chain)
+{
+	bool open, forked;
+
+	pthread_mutex_lock(&chains_lock);
+	open = is_open(chain);
+	forked = open && chain->pid != getpid();
+	if (open && !forked)
+		atomic_fetch_add(&chain->inside, 1);
+	pthread_mutex_unlock(&chains_lock);
+	if (!open)
+		return fail(GPU_LEASE_CHAIN_CLOSED, "the chain has been closed; open it again");
+	if (forked)
+		return fail(GPU_LEASE_CHAIN_FORKED,
+		            "the chain was opened before a fork; open it in the child, or start "
+		            "the child by another program");
+	return 0;
+}
+
+static int leave(struct gpu_lease_chain *chain, int status)
+{
+	atomic_fetch_sub(&chain->inside, 1);
+	return status;
 }
 
 /* The keeper's program lies beside this library. Returns false if the path is too long. */
@@ -285,25 +316,31 @@ int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint
 	return 0;
 }
 
-static void leave_list(const struct gpu_lease_chain *chain)
+/* Returns whether it was open: only one of those who close it does. */
+static bool leave_list(const struct gpu_lease_chain *chain)
 {
 	struct gpu_lease_chain **at = &chains;
+	bool open;
 
 	pthread_mutex_lock(&chains_lock);
-	while (*at && *at != chain)
+	open = is_open(chain) && chain->pid == getpid();
+	while (open && *at != chain)
 		at = &(*at)->next;
-	if (*at)
+	if (open)
 		*at = chain->next;
 	pthread_mutex_unlock(&chains_lock);
+	return open;
 }
 
 /* The keeper gives back what this process still holds. */
 void gpu_lease_chain_close(struct gpu_lease_chain *chain)
 {
-	if (!chain || check_process(chain))
+	if (!leave_list(chain))
 		return;
-	leave_list(chain);
-	for (struct timespec time = {0, 1000000}; atomic_load(&chain->later);)
+	atomic_store(&chain->closed, true);
+	table_changed(chain->table);
+	for (struct timespec time = {0, 1000000};
+	     atomic_load(&chain->inside) || atomic_load(&chain->later);)
 		nanosleep(&time, NULL);
 	for (int i = 0; i < CHAIN_BUFFERS; i++)
 		if (chain->mapped[i].birth)
@@ -331,15 +368,21 @@ static int64_t now_ms(void)
 	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
 }
 
-/* Waits for a change until `until` (ms; below 0: for ever). Returns false if that is over. */
-static bool wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen, int64_t until)
+/* Waits for a change until `until` (ms; below 0: for ever). Returns 0; `late` if that is over; or
+ * why no change will come. */
+static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen, int64_t until,
+                           int late)
 {
 	int64_t left = until < 0 ? LOOK_MS : until - now_ms();
 
+	if (atomic_load(&chain->closed))
+		return fail(GPU_LEASE_CHAIN_CLOSED, "the chain was closed by another thread");
 	if (left <= 0)
-		return false;
+		return late;
+	if (!keeper_is_there(chain))
+		return fail_ended();
 	table_wait(chain->table, seen, left < LOOK_MS ? (int)left : LOOK_MS);
-	return true;
+	return 0;
 }
 
 static int64_t end_of(int64_t timeout_ms)
@@ -448,15 +491,21 @@ static int grow(struct gpu_lease_chain *chain, uint64_t size)
 	return (int)message.status;
 }
 
-int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
-                          struct gpu_lease_buffer *out)
+static int fail_full(const struct gpu_lease_chain *chain)
+{
+	return fail(GPU_LEASE_CHAIN_FULL,
+	            "the chain's pool is full: %llu bytes at most; drop buffers, wait, or open the "
+	            "chain with a larger pool",
+	            (unsigned long long)chain->table->limit);
+}
+
+static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
+                 struct gpu_lease_buffer *out)
 {
 	int64_t until = end_of(timeout_ms);
 	uint32_t index, seen;
-	int status = check_process(chain);
+	int status;
 
-	if (status)
-		return status;
 	if (!size || size > chain->table->limit)
 		return fail(GPU_LEASE_CHAIN_LIMIT,
 		            "a buffer has from 1 to %llu bytes, which the chain's pool has; open "
@@ -472,12 +521,19 @@ int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t 
 			return give_out(chain, index, size, out);
 		if (status && status != GPU_LEASE_CHAIN_FULL)
 			return status;
-		if (status && !wait_for_change(chain, seen, until))
-			return fail(GPU_LEASE_CHAIN_FULL,
-			            "the chain's pool is full: %llu bytes at most; drop buffers, "
-			            "wait, or open the chain with a larger pool",
-			            (unsigned long long)chain->table->limit);
+		if (status)
+			status = wait_for_change(chain, seen, until, GPU_LEASE_CHAIN_FULL);
+		if (status)
+			return status == GPU_LEASE_CHAIN_FULL ? fail_full(chain) : status;
 	}
+}
+
+int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
+                          struct gpu_lease_buffer *out)
+{
+	int status = enter(chain);
+
+	return status ? status : leave(chain, alloc(chain, size, timeout_ms, out));
 }
 
 /* -- what follows from the end of a stream's work
@@ -537,6 +593,11 @@ static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if ((unsigned int)when > GPU_LEASE_CHAIN_LATER)
+		return fail(GPU_LEASE_CHAIN_INVALID,
+		            "%d does not say when the work is over: it is 0 (wait), 1 (now) or 2 "
+		            "(later)",
+		            (int)when);
 	have_context(chain);
 	if (when == GPU_LEASE_CHAIN_WAIT)
 		result = chain->cuda->cuStreamSynchronize(stream);
@@ -585,16 +646,16 @@ static void send_off(struct chain_buffer *buffer, uint64_t ticks, uint32_t taker
 	buffer->flight += takers;
 }
 
-int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
-                        uint32_t takers, void *stream, enum gpu_lease_chain_when when,
-                        uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+static int put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+               uint32_t takers, void *stream, enum gpu_lease_chain_when when,
+               uint8_t handle[GPU_LEASE_HANDLE_BYTES])
 {
-	int status = check_process(chain);
 	struct chain_buffer *b;
 	uint8_t secret[16];
 	uint64_t number = 0;
+	int status = 0;
 
-	if (!status && (!takers || takers > CHAIN_TAKERS))
+	if (!takers || takers > CHAIN_TAKERS)
 		status =
 		    fail(GPU_LEASE_CHAIN_LIMIT, "a buffer is put for 1 to %d takers", CHAIN_TAKERS);
 	if (!status && getrandom(secret, sizeof(secret), 0) != sizeof(secret))
@@ -621,6 +682,15 @@ int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_bu
 	status = do_later(chain, buffer->index, number, stream);
 	let_go(chain, buffer->index);
 	return status;
+}
+
+int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                        uint32_t takers, void *stream, enum gpu_lease_chain_when when,
+                        uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+{
+	int status = enter(chain);
+
+	return status ? status : leave(chain, put(chain, buffer, takers, stream, when, handle));
 }
 
 static int fail_stale(void)
@@ -665,17 +735,15 @@ static int take_buffer(struct gpu_lease_chain *chain, const struct chain_handle 
 	return status;
 }
 
-int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HANDLE_BYTES],
-                        int64_t timeout_ms, struct gpu_lease_buffer *out)
+static int get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HANDLE_BYTES],
+               int64_t timeout_ms, struct gpu_lease_buffer *out)
 {
 	int64_t until = end_of(timeout_ms);
-	int status = check_process(chain);
 	struct chain_handle handle;
 	uint64_t size = 0;
 	uint32_t seen;
+	int status;
 
-	if (status)
-		return status;
 	memcpy(&handle, bytes, sizeof(handle));
 	if (memcmp(handle.mark, CHAIN_MARK, sizeof(handle.mark)) || handle.index >= CHAIN_BUFFERS)
 		return fail(GPU_LEASE_CHAIN_FORGED, "this is no handle of a chain");
@@ -685,18 +753,28 @@ int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_L
 	do {
 		seen = atomic_load(&chain->table->changed);
 		status = take_buffer(chain, &handle, &size);
-	} while (status == GPU_LEASE_CHAIN_LATE && wait_for_change(chain, seen, until));
-	return status ? status : give_out(chain, handle.index, size, out);
+		if (!status)
+			return give_out(chain, handle.index, size, out);
+		if (status == GPU_LEASE_CHAIN_LATE)
+			status = wait_for_change(chain, seen, until, status);
+	} while (!status);
+	return status;
 }
 
-int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
-                         void *stream, enum gpu_lease_chain_when when)
+int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
+                        int64_t timeout_ms, struct gpu_lease_buffer *out)
 {
-	int status = check_process(chain);
+	int status = enter(chain);
+
+	return status ? status : leave(chain, get(chain, handle, timeout_ms, out));
+}
+
+static int drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer, void *stream,
+                enum gpu_lease_chain_when when)
+{
+	int status = wait_for_stream(chain, stream, when);
 	bool held;
 
-	if (!status)
-		status = wait_for_stream(chain, stream, when);
 	if (status)
 		return status;
 	table_take(chain->table);
@@ -710,13 +788,22 @@ int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_b
 	return 0;
 }
 
+int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                         void *stream, enum gpu_lease_chain_when when)
+{
+	int status = enter(chain);
+
+	return status ? status : leave(chain, drop(chain, buffer, stream, when));
+}
+
 int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_use *out)
 {
-	struct chain_table *table = chain->table;
-	int status = check_process(chain);
+	int status = enter(chain);
+	struct chain_table *table;
 
 	if (status)
 		return status;
+	table = chain->table;
 	table_take(table);
 	*out = (struct gpu_lease_chain_use){
 	    .limit = table->limit, .bytes = table->bytes, .members = table->members};
@@ -725,7 +812,7 @@ int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_u
 		out->inactive += table->buffers[i].state == BUFFER_FREE;
 	}
 	table_give(table);
-	return 0;
+	return leave(chain, 0);
 }
 
 /* -- parts of the multiprocessors
@@ -746,17 +833,19 @@ static int fail_part(const char *what, CUresult result)
 	        : "");
 }
 
-int gpu_lease_chain_part(struct gpu_lease_chain *chain, enum gpu_lease_chain_parts how,
-                         struct gpu_lease_part *out)
+static int part(struct gpu_lease_chain *chain, enum gpu_lease_chain_parts how,
+                struct gpu_lease_part *out)
 {
 	void (*ask)(unsigned int *, unsigned int *) = NULL;
 	unsigned int percent = 100, begins = 0;
-	int status = check_process(chain);
 	const char *what = "";
 	CUresult result;
 
-	if (status)
-		return status;
+	if ((unsigned int)how > GPU_LEASE_CHAIN_AFFINITY)
+		return fail(GPU_LEASE_CHAIN_INVALID,
+		            "%d is no kind of part: it is 0 (automatic), 1 (green contexts) or 2 "
+		            "(affinity)",
+		            (int)how);
 	*(void **)&ask = dlsym(RTLD_DEFAULT, "gpu_lease_chain_ask_part");
 	if (!ask)
 		return fail(GPU_LEASE_CHAIN_PART, "the job's interposer is of a release that knows "
@@ -764,4 +853,12 @@ int gpu_lease_chain_part(struct gpu_lease_chain *chain, enum gpu_lease_chain_par
 	ask(&percent, &begins);
 	result = parts_choose(&chain->parts, chain->cuda, how, percent, begins, out, &what);
 	return result ? fail_part(what, result) : 0;
+}
+
+int gpu_lease_chain_part(struct gpu_lease_chain *chain, enum gpu_lease_chain_parts how,
+                         struct gpu_lease_part *out)
+{
+	int status = enter(chain);
+
+	return status ? status : leave(chain, part(chain, how, out));
 }

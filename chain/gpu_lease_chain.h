@@ -36,7 +36,9 @@ enum gpu_lease_chain_status {
 	GPU_LEASE_CHAIN_LIMIT,   /* too many components, buffers or takers, or too large */
 	GPU_LEASE_CHAIN_CUDA,    /* the driver's error */
 	GPU_LEASE_CHAIN_SYSTEM,  /* the system's error */
-	GPU_LEASE_CHAIN_PART     /* the driver has no context with a part of the multiprocessors */
+	GPU_LEASE_CHAIN_PART,    /* the driver has no context with a part of the multiprocessors */
+	GPU_LEASE_CHAIN_CLOSED,  /* the chain has been closed, perhaps by another thread */
+	GPU_LEASE_CHAIN_INVALID  /* an argument says nothing that the call knows */
 };
 
 /* When the work on a buffer is over. */
@@ -60,7 +62,9 @@ struct gpu_lease_buffer {
  * pool_bytes (0: a quarter of the device), and in which a handle may wait for keep_s seconds to be
  * taken (0: 60); for all others the two have no meaning. */
 int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint32_t keep_s);
-/* Leaves it: what this process still holds goes back to the pool. No work may use it any more. */
+/* Leaves it: what this process still holds goes back to the pool. No work may use it any more.
+ * Calls of other threads that wait for the chain return GPU_LEASE_CHAIN_CLOSED, and are waited for.
+ */
 void gpu_lease_chain_close(struct gpu_lease_chain *chain);
 
 /* Holds a new buffer, whose bytes are of no defined value. timeout_ms: how long to wait while the

@@ -65,7 +65,7 @@ class EndedError(ChainError):
 
 
 class ClosedError(ChainError):
-    """This component has closed the chain."""
+    """This component has closed the chain, perhaps in another thread."""
 
 
 class ForkedError(ChainError):
@@ -88,10 +88,15 @@ class PartError(ChainError):
     """The driver has no context with a part of the multiprocessors."""
 
 
+class ArgumentError(ChainError, ValueError):
+    """An argument says nothing that the call knows."""
+
+
 # In the order of enum gpu_lease_chain_status.
 _ERRORS: tuple[type[ChainError], ...] = (
     OutsideError, ForgedError, OtherChainError, StaleError, DroppedError, FullError, LateError,
-    EndedError, ForkedError, LimitError, CudaError, SystemFault, PartError,
+    EndedError, ForkedError, LimitError, CudaError, SystemFault, PartError, ClosedError,
+    ArgumentError,
 )  # fmt: skip
 
 

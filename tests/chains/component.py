@@ -62,6 +62,10 @@ def drop(chain: Chain, number: str) -> str:
     return "dropped"
 
 
+def when(chain: Chain, number: str, kind: str) -> str:
+    return chain.put(buffers[int(number)], when=int(kind)).hex()
+
+
 def drop_twice(chain: Chain, number: str) -> str:
     """As a program in C may, which has no object that knows it."""
     buffer = buffers[int(number)]
@@ -122,7 +126,7 @@ def part(chain: Chain, how: str) -> str:
 COMMANDS: dict[str, Callable[..., str]] = {
     "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
     "drop": drop, "drop_twice": drop_twice, "used": used, "fork": after_fork, "array": array,
-    "churn": churn, "part": part,
+    "churn": churn, "part": part, "when": when,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,9 @@ from tests.emugpu.programs import finish, line
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 from tests.support.chain import LIBRARY, SWAP, Components
+from tests.support.programs import tell
 
 MIB = 1 << 20
 
@@ -316,3 +319,56 @@ def test_it_needs_no_context_and_says_when_it_is_closed(tenant: Start) -> None:
     assert line(process) == "[[7, 7]]"
     assert {line(process) for _ in range(6)} == {"the chain has been closed; open it again"}
     assert process.wait() == 0
+
+
+# A thread waits for room, or for another component's work, while another one closes the chain.
+CLOSES = """
+import os, sys, threading
+from gpu_lease.chain import Chain, ChainError
+from tests.emugpu.program_api import say
+chain = Chain(4 << 20)
+def waits():
+    try:
+        chain.get(bytes.fromhex(sys.argv[1])) if sys.argv[1:] else chain.alloc(1 << 22)
+    except ChainError as fault:
+        say(f"{type(fault).__name__}: {fault}")
+full = None if sys.argv[1:] else chain.alloc(1 << 22)
+thread = threading.Thread(target=waits)
+thread.start()
+say(f"{os.getpid()}/task/{thread.native_id}")
+sys.stdin.readline()
+chain.close()
+thread.join()
+say("closed")
+"""
+FUTEX_WAIT = "0x0"  # of memory that processes share; Python's own locks wait otherwise
+
+
+@pytest.mark.parametrize("call", ["alloc", "get"])
+def test_a_thread_that_waits_is_told_when_another_one_closes_the_chain(
+    component: Components, tenant: Start, call: str
+) -> None:
+    handle = []
+    if call == "get":
+        other = component()
+        other("alloc", 4096)
+        handle = [other("spin_put", 0, 600_000)]
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", CLOSES, *handle, env=env)
+    system_call = Path(f"/proc/{line(process).strip()}/syscall")
+    if not system_call.exists():
+        pytest.skip("this kernel does not say in which system call a thread is")
+    wait_until("it to wait", lambda: system_call.read_text().split()[2:3] == [FUTEX_WAIT])
+    tell(process)
+    assert line(process) == "ClosedError: the chain was closed by another thread"
+    assert line(process) == "closed"
+
+
+def test_what_an_argument_does_not_say_is_refused(component: Components) -> None:
+    one = component()
+    one("alloc", 4096)
+    assert one("when", 0, 7) == (
+        "ArgumentError: 7 does not say when the work is over: it is 0 (wait), 1 (now) or 2 (later)"
+    )
+    assert one("part", 9).startswith("ArgumentError: 9 is no kind of part")
+    assert one("drop", 0) == "dropped", "it holds the buffer still"
