@@ -68,17 +68,31 @@ while True:
 EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 
+MOST = 20  # beginnings
+
+
+def beginnings(one: subprocess.Popen[str]) -> list[tuple[int, int]]:
+    """Who has started the program, and its part, until it has begun with a smaller one and once
+    more. On a busy machine the daemon may try the next part before the program has begun again."""
+    said: list[tuple[int, int]] = []
+    while len(said) < MOST and all(part == 100 for _, part in said[:-1]):
+        by, part = map(int, line(one).split())
+        said.append((by, part))
+    return said
+
+
 @pytest.mark.daemon(hurried=HURRIED)
 def test_a_component_is_started_again_with_another_part(tenant: Start) -> None:
     """The same process starts it, so the chain's components stay the same."""
     fixed = (str(COMPONENT), sys.executable, "-c", FIXED)
     both = [tenant(job, "chain:c", "-c", EXEC, *fixed) for job in (1, 2)]
-    said = [[line(one).split() for _ in range(3)] for one in both]
-    for ((by, first), (again, second), (third, later)), one in zip(said, both):
-        assert by == again == third
-        assert (first, second) == ("100", "50")
-        assert 5 <= int(later) <= 100
-        os.kill(int(by), signal.SIGTERM)
+    for said, one in zip([beginnings(one) for one in both], both):
+        ((by, first), *_) = said
+        assert first == 100
+        assert {again for again, _ in said} == {by}
+        assert any(part < 100 for _, part in said)
+        assert all(5 <= part <= 100 for _, part in said)
+        os.kill(by, signal.SIGTERM)
         assert one.wait() == -signal.SIGTERM % 256, "as the component does"
 
 
