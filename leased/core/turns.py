@@ -69,14 +69,15 @@ class Turns:
     def _walk(self, mask: int) -> tuple[Tenant, int] | None:
         """Along the line for these devices, to the first who is let in."""
         fronts: list[Front] = []
-        # Devices for which somebody has been passed, and of these who shares with nobody; those for
-        # which offline ones make way at once; and those that nobody is let in to.
-        passed = passed_alone = first = shut = 0
+        # Devices for which somebody has been passed, and of these who shares with nobody; the same
+        # of those for whom offline ones make way at once; and those that nobody is let in to.
+        passed = passed_alone = first = first_alone = shut = 0
         taken = (0, self.rules.alone_mask, self.rules.locked_mask)
         for place, waiter in self._waiters(mask):
             heeds, wanted = waiter.heeds, waiter.mask
             behind = wanted & (passed if heeds == ALONE else passed_alone)
-            waits = waiter.ordered == orders.LINE or (waiter.offline and behind & first)
+            yields = waiter.offline and wanted & (first if heeds == ALONE else first_alone)
+            waits = waiter.ordered == orders.LINE or yields
             if not wanted & (taken[heeds] | shut) and not waits:
                 if wanted & ~mask:  # what is before it there has not been looked at
                     return self._walk(mask | wanted)
@@ -95,6 +96,7 @@ class Turns:
                 passed_alone |= wanted
             if place < classes.AHEAD:
                 first |= wanted
+                first_alone |= wanted if heeds == ALONE else 0
             if not mask & ~shut:
                 break
         return None

@@ -11,16 +11,17 @@ from leased.wire import daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 
 NOTHING = DeviceBytes()
+Part = Callable[[DeviceBytes], int]
 
 
 def preload(tenant: Tenant, action: Preload) -> None:
     """It may restore so many bytes to the device before its turn."""
-    _divide(tenant, {action.device: action.bytes}, _absent, daemon_messages.preload)
+    _divide(tenant, {action.device: action.bytes}, daemon_messages.preload, _absent)
 
 
 def expect(tenant: Tenant, action: Expect) -> None:
     """It may have to evict so many bytes from the device soon."""
-    _divide(tenant, {action.device: action.bytes}, _resident, daemon_messages.expect)
+    _divide(tenant, {action.device: action.bytes}, daemon_messages.expect, _resident)
 
 
 def make_ready(tenant: Tenant) -> None:
@@ -65,7 +66,8 @@ def send_evictions(tenant: Tenant, kin: Iterable[Tenant]) -> None:
         tenant.tell_all(daemon_messages.LEAVE)
         tenant.must_leave = False
     evictions, tenant.evictions = tenant.evictions, {}
-    _divide(tenant, evictions, _resident, daemon_messages.evict)
+    # What is more than they have said to be there is what they may be restoring before their turn.
+    _divide(tenant, evictions, daemon_messages.evict, _resident, _absent)
 
 
 def _resident(has: DeviceBytes) -> int:
@@ -83,21 +85,26 @@ def _absent(has: DeviceBytes) -> int:
 def _divide(
     tenant: Tenant,
     amounts: Mapping[str, int],
-    part: Callable[[DeviceBytes], int],
     message: Callable[[Mapping[str, int]], bytes],
+    *can_take: Part,
 ) -> None:
-    """Send each process its part of the amounts, by device; `part` says how much it can take."""
-    for client, own in _parts(tenant, amounts, part):
+    """Send each process its part of the amounts, by device."""
+    for client, own in _parts(tenant, amounts, *can_take):
         if any(own.values()):
             client.send(message(own))
 
 
 def _parts(
-    tenant: Tenant, amounts: Mapping[str, int], part: Callable[[DeviceBytes], int]
+    tenant: Tenant, amounts: Mapping[str, int], *can_take: Part
 ) -> Iterator[tuple[Client, dict[str, int]]]:
+    """can_take: of what a process has, how much it can take; first all take as the first one says,
+    and so on."""
     left = dict(amounts)
-    for client in list(tenant.clients):
-        own = {uuid: min(left[uuid], part(client.memory.get(uuid, NOTHING))) for uuid in left}
-        for uuid in left:
-            left[uuid] -= own[uuid]
-        yield client, own
+    parts = [(client, dict.fromkeys(left, 0)) for client in tenant.clients]
+    for part in can_take:
+        for client, own in parts:
+            for uuid, still in left.items():
+                more = min(still, part(client.memory.get(uuid, NOTHING)))
+                own[uuid] += more
+                left[uuid] -= more
+    yield from parts

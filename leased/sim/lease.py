@@ -135,7 +135,8 @@ class Lease(ABC):
 
     def evict(self, device: int, amount: int) -> None:
         if not self.epoch:
-            self.out[device], self.coming[device] = self.out[device] + amount, 0
+            self.out[device] = min(self.out[device] + amount, self.there(device))
+            self.coming[device] = 0
             self.go_on()
 
     def leave(self) -> None:

@@ -325,13 +325,16 @@ class Judge:
         return False
 
     def stays(self, client: Client, d: int) -> int:
-        """What of its memory cannot move. Of one that lies also what it says to be there: nobody
-        can know better, and it could have so much there."""
+        """What of its memory does not move. Of one that lies also what it says to be there, since
+        nobody can know better and it could have so much there; and what is there and it does not
+        say, since nobody tells that to leave."""
         stays = client.fixed[d] + (client.resident[d] if client.frozen or client.hangs else 0)
         if client.tenant not in self.world.liars:
             return stays
         said = self.a.devices[f"d{d}"].residency.shares.get(client.tenant)
-        return max(stays, said.stays if said else 0)
+        if said is None:
+            return max(stays, client.resident[d])
+        return max(stays, said.stays, client.resident[d] - said.resident)
 
     def state_is_small(self) -> None:
         found = items(self.a) - self.empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.adversary import fault_of, run
-from tests.core.class_mixes import classed_scenario
+from tests.core.class_mixes import classed_scenario, half_classed
 from tests.core.scenario import Job, Poke, Scenario
 
 # A gang connects GPUs, and one of them gets another policy: what stood before a waiter in the
@@ -111,6 +111,42 @@ def test_an_offline_job_fills_no_gap_before_an_online_one() -> None:
     """Beside an online gang that waited for another GPU two offline jobs were granted by turns,
     each to make way at once, and the decision had no end."""
     assert run(910000119, "fcfs", classed_scenario).fault is None
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair", "elastic"])
+def test_an_offline_job_waits_for_no_online_one_beside_which_it_may_run(policy_name: str) -> None:
+    """An online gang waited for its other GPU, and who was in the way of the offline job was a job
+    without a class, for whom it may fill a gap."""
+    scenario = Scenario(
+        *(2, 100),
+        (
+            Job((1,), quantum=30, size=5, request=0.3),
+            Job((0, 1), quantum=30, size=5, limit=0.5),
+            Job((0, 1), lock="auto", quantum=30, size=20, job_class="online"),
+            Job((0,), lock="auto", quantum=100, size=45, job_class="offline"),
+        ),
+    )
+    assert fault_of(scenario, policy_name) is None
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "elastic"])
+def test_what_is_on_its_way_to_the_gpu_leaves_too_if_it_is_to_leave(policy_name: str) -> None:
+    """Of memory that a job restored before its turn nothing was there yet when it was to leave, so
+    the job was told nothing. It came, was taken for memory that does not leave, and crowded out all
+    others for ever."""
+    assert run(706827961, policy_name, half_classed).fault is None
+
+
+def test_memory_that_a_job_hides_is_no_room_for_others() -> None:
+    scenario = Scenario(
+        *(1, 4000),
+        (
+            Job((0,), swaps=True, size=90),
+            Job((0,), quantum=100, swaps=True, size=60, fixed=5),
+        ),
+        (Poke(at=52107, what="lie", who=0, amount=1516101648),),
+    )
+    assert fault_of(scenario, "elastic") is None
 
 
 BESIDE_ONLINE = {

@@ -244,9 +244,7 @@ class World:
             self.tell(entry.client, entry.client.leave)
         evictions, entry.evictions = entry.evictions, {}
         for d, amount in evictions.items():
-            part = min(amount, (entry.memory.get(d) or (0, 0, 0))[2] or 0)
-            if part:
-                self.tell(entry.client, functools.partial(entry.client.evict, d, part))
+            self.tell(entry.client, functools.partial(entry.client.evict, d, amount))
 
     def entry(self, client: Client) -> Entry | None:
         """Of a process that the daemon knows."""
