@@ -18,8 +18,7 @@ from tests.connections.test_limits import HELLO
 from tests.security.cgroups import delegate, private
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-
-FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
+from tests.support.machine import freezer_required
 
 # Connects to the socket named in argv[1] and writes the answer to its HELLO to argv[2].
 ASK = """
@@ -52,8 +51,7 @@ while os.getppid() == parent:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    if not os.access(FREEZER, os.W_OK):
-        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    freezer_required()
     with sharing_site(slurm_conf=["ProctrackType=proctrack/cgroup"]) as found:
         yield found
 

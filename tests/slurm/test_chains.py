@@ -19,8 +19,8 @@ from tests.emugpu.programs import IMPORTS
 from tests.mps.test_parts import HURRIED
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-from tests.slurm.test_cgroups import FREEZER
 from tests.support.chain import COMPONENT, LIBRARY
+from tests.support.machine import freezer_required
 from tests.support.work_dir import work_dir
 
 # At SIGTERM both finish their item. What they pass on is read without a buffer of Python's, whose
@@ -70,8 +70,7 @@ while not ends:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    if not os.access(FREEZER, os.W_OK):
-        pytest.skip(f"the chain's keeper is known by its cgroup, which needs {FREEZER}")
+    freezer_required()  # the chain's keeper is known by its cgroup
     place = work_dir()
     conf = f'mps_control = "{install(place)}"\n[device]\nspace = "mps"\n'
     pids: list[int] = []

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.slurm import site as sites
 from tests.slurm.processes import wait_until
 from tests.slurm.site import sharing_site
-from tests.slurm.test_cgroups import FREEZER
+from tests.support.machine import FREEZER, freezer_required
 from tests.support.programs import SET_UP, line, tell
 
 PROFILE = ROOT / "packaging" / "profile.d" / "gpu-lease.sh"
@@ -60,8 +60,7 @@ class Site(sites.Site):
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    if not os.access(FREEZER, os.W_OK):
-        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    freezer_required()
     conf = ["ProctrackType=proctrack/cgroup", "PrologFlags=Contain"]
     ends = '[strays]\naction = "end"\ngrace = "1ms"\nallow = []\n'
     with sharing_site(slurm_conf=conf, leased_conf=ends) as made:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -23,9 +22,8 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.slurm.test_cgroups import FREEZER
 from tests.slurm.turns import Job
-from tests.support.machine import user_namespaces_required
+from tests.support.machine import freezer_required, user_namespaces_required
 from tests.support.programs import CHECK, SET_UP
 from tests.support.together import zip_strict
 from tests.support.work_dir import work_dir
@@ -148,8 +146,8 @@ def started(work: Path, proctrack: str, stack: contextlib.ExitStack, *lines: str
 
 @pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    if request.param == "cgroup" and not os.access(FREEZER, os.W_OK):
-        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    if request.param == "cgroup":
+        freezer_required()
     work = work_dir()
     try:
         with contextlib.ExitStack() as stack:

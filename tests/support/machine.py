@@ -7,12 +7,14 @@ namespaces, which the kernel refuses in one.
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 
 
 def no_own_mounts() -> str:
@@ -31,6 +33,13 @@ def user_namespaces_required() -> None:
     """Skip the test where there are no user namespaces."""
     if why := _refused("--user", "--map-root-user"):
         pytest.skip(f"there are no user namespaces here, as in a plain chroot: {why}")
+
+
+def freezer_required() -> None:
+    """Skip the test where there is no freezer, or we may not use it. Where no cgroups are mounted
+    slurmd makes plain folders in their place, so the folder alone says nothing."""
+    if not os.access(FREEZER / "tasks", os.W_OK):
+        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
 
 
 def open_checkout_required() -> None:
