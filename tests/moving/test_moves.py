@@ -175,6 +175,22 @@ def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
         output(job)
 
 
+@pytest.mark.daemon(extra="", hurried=["leased.moving.drain.DRAIN_S=15"])
+def test_a_job_that_stands_still_does_not_wait_for_anothers_quantum(
+    tenant: Start, leased: Leased
+) -> None:
+    """Its kernel has to end before it can move, so it has a short turn."""
+    jobs = [tenant(1, "tq:200ms,memory:swap,lock:on", "-c", LONG, "600")]
+    assert line(jobs[0]) == "ready"
+    jobs.append(tenant(2, "tq:2m,memory:swap,lock:on", "-c", LONG, "600"))
+    assert line(jobs[1]) == "ready"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    for job, gpu in zip(jobs, ("01", "00")):
+        tell(job)
+        assert line(job).split()[0] == gpu
+        output(job)
+
+
 def test_a_daemon_that_dies_in_the_middle_leaves_the_job_to_the_next_one(
     tenant: Start, leased: Leased
 ) -> None:
@@ -430,7 +446,7 @@ def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str)
 
 BY_ITSELF = pytest.mark.daemon(
     extra="[limits]\nmove_idle = true\n",
-    hurried=["leased.moving.choice.DRIVER_S=0.1", "leased.moving.idle_gpus.BEAT_S=0.2"],
+    hurried=["leased.moving.choice.DRIVER_S=0.1"],
 )
 
 
