@@ -8,12 +8,14 @@ from collections.abc import Callable
 
 from leased.core.tenant_events import Parked, Signalled, Unparked
 from leased.leasing import memory_orders
+from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
+REST_S = 10.0
 READY_S = 60.0  # for host memory: what is not there by then is made when memory leaves
 
 
@@ -63,9 +65,18 @@ class Drain:
             released = self._leases.clock()
             await self.until(tenant, self._is_away, "its memory does not leave")
             if not _stands_still(tenant):
+                await self._rest(tenant)
                 await asyncio.sleep(TOLD_S - (self._leases.clock() - released) / 1e9)
                 return began
             self._leases.run(Unparked(tenant.job_id))
+
+    async def _rest(self, tenant: Tenant) -> None:
+        """Wait until its processes have given up what slows down the driver's checkpoint: most of
+        that has gone while their memory left. Stays: it has ended."""
+        for client in tenant.clients:
+            client.ready = False
+        tenant.tell_all(books.MOVES)
+        await self._until_ready(tenant, REST_S)
 
     def unpark(self, tenant: Tenant) -> None:
         """Let it go on, if it is this that has parked it."""

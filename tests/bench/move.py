@@ -35,7 +35,7 @@ from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "emu-h200-medium"
+MODEL = "emu-h200-pins"
 MIB = 1 << 20
 SIZE = 128 * MIB
 CALLS = ("lock", "checkpoint", "restore", "unlock", "killed")

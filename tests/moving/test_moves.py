@@ -131,6 +131,20 @@ def job_usage(leased: Leased, job: int) -> dict[str, Any]:
     return usage
 
 
+def test_no_host_memory_is_registered_at_the_checkpoint(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    """The driver takes longer by all that is."""
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
+    assert line(job) == "ready"
+    for gpu in (1, 0):
+        assert works(job) == f"0{1 - gpu}"
+        assert move(leased, 1, gpu) == ExitStatus.DONE
+        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
+    assert works(job) == "00"
+    output(job)
+
+
 @pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
 @pytest.mark.parametrize("which", [1, 2])
 def test_whatever_fails_both_processes_go_on_where_they_were(
