@@ -100,12 +100,12 @@ void chunks_rest(bool rest)
 
 bool chunks_rest_step(void)
 {
+	bool evicting = any_lane(LANE_EVICTING), tried = false;
 	CUstreamCaptureMode mode;
-	bool tried = false;
 
 	if (!rests || any_lane(LANE_RESTORING) || any_lane(LANE_PRELOADING))
 		return false;
-	more |= any_lane(LANE_EVICTING);
+	more |= evicting;
 	if (!more || now_ns() - looked_at < LOOK_NS)
 		return more;
 	more = false;
@@ -115,5 +115,6 @@ bool chunks_rest_step(void)
 			tried = contexts_with(lane->device, NULL, rest_one, &more);
 	captures_mode(mode);
 	looked_at = now_ns();
+	more |= evicting; /* what it copies now will rest too, when it has ended */
 	return more;
 }
