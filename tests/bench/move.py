@@ -1,7 +1,8 @@
 """What a move to another GPU takes, and that nothing is lost: `make bench NAME=move`.
 
 A job that changes all of its memory without a pause, by kernels of a few milliseconds, is moved to
-and fro between two emulated GPUs while another one works on the first. Now and then a call of the
+and fro between two emulated GPUs while another one works on the first. Host memory that is
+registered takes time there, also of the driver's part, in an H200's proportion. Now and then a call of the
 driver fails, each kind in its turn, or the process that asks the driver is killed; then the job has
 to be where it was. After each move all of its words are compared. Writes build/bench/move.json:
 `bytes`: of the job's memory; `dead_s`: from the end of the last kernel before a move to that of the

@@ -210,6 +210,7 @@ def check_idle(chosen: argparse.Namespace) -> Result:
             for _ in range(round(GUEST_S / SHORT_S)):
                 other.hear()
             guest.stop()
+            ask(share.admin, {"op": "job_end", "job_id": guest.number})  # as its epilog says
             free = time.monotonic()
             while len(gpus_of(share, jobs)) < 2 and steps.left():
                 time.sleep(0.05)
