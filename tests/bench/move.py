@@ -2,16 +2,16 @@
 
 A job that changes all of its memory without a pause, by kernels of a few milliseconds, is moved to
 and fro between two emulated GPUs while another one works on the first. Host memory that is
-registered takes time there, also of the driver's part, in an H200's proportion. Now and then a call of the
-driver fails, each kind in its turn, or the process that asks the driver is killed; then the job has
-to be where it was. After each move all of its words are compared. Writes build/bench/move.json:
-`bytes`: of the job's memory; `dead_s`: from the end of the last kernel before a move to that of the
-first one after it, the median; `driver_s`: the driver's part of that; `link_limit_s`: what the link
-needs to take the bytes out and bring them in; `of_limit`: `dead_s` less `driver_s`, of that;
-`moves`: those that succeeded; `failed_back`: those that failed, after which the job went on where
-it was; `wrong`: words that were not what they should be, over all of them; `otherwise`: moves
-and jobs that ended otherwise. Exit status 1 if there are any of these. What a checkpoint's files
-take, on the disk, is among it (saved.py).
+registered takes time there, also of the driver's part, in an H200's proportion. Now and then a call
+of the driver fails, each kind in its turn, or the process that asks the driver is killed; then the
+job has to be where it was. After each move all of its words are compared. Writes
+build/bench/move.json: `bytes`: of the job's memory; `dead_s`: from the end of the last kernel
+before a move to that of the first one after it, the median; `driver_s`: the driver's part of that;
+`link_limit_s`: what the link needs to take the bytes out and bring them in; `of_limit`: `dead_s`
+less `driver_s`, of that; `moves`: those that succeeded; `failed_back`: those that failed, after
+which the job went on where it was; `wrong`: words that were not what they should be, over all of
+them; `otherwise`: moves and jobs that ended otherwise. Exit status 1 if there are any of these.
+What a checkpoint's files take, on the disk, is among it (saved.py).
 """
 
 from __future__ import annotations

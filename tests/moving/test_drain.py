@@ -78,7 +78,8 @@ def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
 @pytest.mark.parametrize("still", [False, True])
 def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
     """It waits for that turn, and is parked in it; any other is parked at once."""
-    scene, said = Scene(), []
+    scene = Scene()
+    said: list[type[Event]] = []
     run = scene.leases.run
 
     def told(*events: Event) -> None:
