@@ -80,4 +80,6 @@ class IdleMoves:
             device = leases.view.device(gpu.uuid)
             usable = not leases.gpus.fault_of(gpu.uuid) and not device.state.drained
             kind = f"{gpu.name} {gpu.memory}"
-            yield Looked(device, kind, gpu.link.bytes_s or 1e9, usable)
+            there = leases.tenants.sharing(gpu.uuid)
+            still = frozenset(t.job_id for t in there if any(c.stopped for c in t.clients))
+            yield Looked(device, kind, gpu.link.bytes_s or 1e9, usable, still)

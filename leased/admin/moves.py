@@ -240,4 +240,5 @@ def shown(move: Move) -> dict[str, Any]:
         "why": move.why,
         "dead_s": round(move.dead_s, 3),
         "driver_s": round(move.driver_s, 3),
+        "took_s": {phase: round(took, 3) for phase, took in move.took.items()},
     }

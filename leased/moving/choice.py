@@ -25,7 +25,8 @@ class DeviceSeen:
     job that has memory there, the bytes of it. resident: what of it is on the device now and would
     have to leave first. turns: of them those that hold the device or wait
     for it, if they take turns since they do not fit together. turns_ns: for how long they have.
-    link: bytes a second."""
+    link: bytes a second. still: jobs whose work stands still in mid-kernel, which need a turn to
+    finish it before they can move."""
 
     uuid: str
     kind: str
@@ -36,6 +37,7 @@ class DeviceSeen:
     turns_ns: int = 0
     link: float = 1.0
     busy: float = 0.0
+    still: frozenset[int] = frozenset()
 
 
 class Choice(NamedTuple):
@@ -85,8 +87,10 @@ def _order(job: int, device: DeviceSeen) -> tuple[bool, int, int]:
 
 
 def cost_ns(job: int, device: DeviceSeen) -> int:
-    """What it takes to move a job: what of its memory is there leaves, and all of it comes in."""
-    size = device.resident.get(job, 0) + device.jobs.get(job, 0)
+    """What it takes to move a job: what of its memory is there leaves, and all of it comes in. For
+    a turn before that, the rest of it comes and leaves too."""
+    there, size = device.resident.get(job, 0), device.jobs.get(job, 0)
+    size += size + (size - there) if job in device.still else there
     return int((DRIVER_S + size / device.link) * 1e9)
 
 

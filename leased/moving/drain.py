@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.tenant_events import Parked, Signalled, Unparked
 from leased.leasing import memory_orders
+from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
+REST_S = 10.0
 READY_S = 60.0  # for host memory: what is not there by then is made when memory leaves
 
 
@@ -28,11 +30,20 @@ class Drain:
         self._leases = leases
         self.by = by
 
-    async def make_ready(self, tenant: Tenant) -> None:
+    @staticmethod
+    def prepare(tenant: Tenant) -> None:
         """Have host memory made for all that is to leave, while the job works on: that takes longer
-        than the bytes. Stays: it has ended."""
+        than the bytes."""
         memory_orders.make_ready(tenant)
-        clients, until = list(tenant.clients), self._leases.clock() + int(READY_S * 1e9)
+
+    async def until_ready(self, tenant: Tenant) -> None:
+        """Wait for that. Stays: it has ended."""
+        await self._until_ready(tenant, READY_S)
+
+    async def _until_ready(self, tenant: Tenant, most_s: float) -> None:
+        """Until all of its processes that are there now have said READY, or have ended, and no
+        longer than that."""
+        clients, until = list(tenant.clients), self._leases.clock() + int(most_s * 1e9)
 
         def is_over(_: Tenant) -> bool:
             there = (client for client in clients if client in tenant.clients)
@@ -44,6 +55,8 @@ class Drain:
         """Park the job at a moment when all of its work will finish, and hear all that its
         processes have. Returns since when it is parked (ns). Stays: it does not finish. Then and
         afterwards unpark() it."""
+        if _stands_still(tenant):
+            self._leases.run(Signalled(tenant.job_id))  # its turn comes soon
         while True:
             await self.until(tenant, self._can_finish, "its turn on the GPU does not come")
             began = self._leases.clock()
@@ -52,9 +65,18 @@ class Drain:
             released = self._leases.clock()
             await self.until(tenant, self._is_away, "its memory does not leave")
             if not _stands_still(tenant):
+                await self._rest(tenant)
                 await asyncio.sleep(TOLD_S - (self._leases.clock() - released) / 1e9)
                 return began
             self._leases.run(Unparked(tenant.job_id))
+
+    async def _rest(self, tenant: Tenant) -> None:
+        """Wait until its processes have given up what slows down the driver's checkpoint: most of
+        that has gone while their memory left. Stays: it has ended."""
+        for client in tenant.clients:
+            client.ready = False
+        tenant.tell_all(books.MOVES)
+        await self._until_ready(tenant, REST_S)
 
     def unpark(self, tenant: Tenant) -> None:
         """Let it go on, if it is this that has parked it."""
@@ -63,9 +85,14 @@ class Drain:
             self._leases.run(Unparked(tenant.job_id))
 
     async def until(
-        self, tenant: Tenant, is_so: Callable[[Tenant], bool], why_not: str, most_s: float = DRAIN_S
+        self,
+        tenant: Tenant,
+        is_so: Callable[[Tenant], bool],
+        why_not: str,
+        most_s: float | None = None,
     ) -> None:
-        """Wait. Stays: in vain, or the job has ended."""
+        """Wait. most_s: None: DRAIN_S. Stays: in vain, or the job has ended."""
+        most_s = DRAIN_S if most_s is None else most_s
         until = self._leases.clock() + int(most_s * 1e9)
         while not is_so(tenant):
             if self._leases.clock() > until:

@@ -12,19 +12,20 @@ from typing import NamedTuple
 from leased.leasing.arbiter_view import DeviceView
 from leased.moving.choice import REST_NS, Choice, DeviceSeen, choose
 
-BEAT_S = 0.5
+BEAT_S = 0.2
 AGAIN_NS = 30_000_000_000  # before a job is tried again that was not touched
 BUSY_NS = 30_000_000_000  # over which it is averaged how busy a GPU is
 
 
 class Looked(NamedTuple):
     """A GPU. link: bytes a second. usable: its jobs have one GPU each, it has no fault and is not
-    drained."""
+    drained. still: jobs whose work stands still in mid-kernel."""
 
     device: DeviceView
     kind: str
     link: float
     usable: bool = True
+    still: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -93,4 +94,5 @@ class IdleGpus:
             self.turned.get(uuid, 0),
             gpu.link,
             self.busy.get(uuid, 0.0),
+            gpu.still,
         )

@@ -1,8 +1,8 @@
 """Moves one job at a time to another GPU of the node.
 
 The phases, and what undoes each:
-  begins    the driver is started and asked, and host memory is made for what will leave; nothing
-            is touched
+  begins    the driver is started and asked, and meanwhile host memory is made for what will
+            leave; nothing is touched
   drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the host
             by its own mover; undone by unparking it
   crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
@@ -41,6 +41,7 @@ log = logging.getLogger("gpu-leased")
 BY = "a move"  # the name by which status says who has parked the job
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
+PHASES = ("driver", "ready", "turn", "away", "there")
 MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 
 
@@ -59,7 +60,9 @@ class Move:
     wish it is. state: MOVING, MOVED or STAYED. arrived: it is on the new GPU, also a moment before
     the end. touched_ns: since when it was about to stand still; 0: it was not. why: why it stayed.
     dead_s: for how long it could not work, without the time in which
-    its memory comes back; driver_s: the driver's part of it."""
+    its memory comes back; driver_s: the driver's part of it. took: seconds of each phase: until
+    `driver`, it was asked, `ready`, there was host memory, `turn`, the job could be parked,
+    `away`, its memory had left, and `there`, the driver's part was done."""
 
     job: str
     old: Gpu
@@ -73,6 +76,7 @@ class Move:
     why: str = ""
     dead_s: float = 0.0
     driver_s: float = 0.0
+    took: dict[str, float] = field(default_factory=dict)
     pids: dict[int, ProcessId] = field(default_factory=dict)
 
 
@@ -172,21 +176,26 @@ class Mover:
             log.warning("job %s (uid %d) stays on GPU %d: %s", *job, move.old.index, move.why)
 
     async def _move(self, tenant: Tenant, move: Move) -> None:
+        clock, since = self._leases.clock, self._leases.clock()
+        self._drain.prepare(tenant)
         async with self._driver() as driver:
             await self._check(driver, tenant, move)
-            await self._drain.make_ready(tenant)
+            asked = clock()
+            await self._drain.until_ready(tenant)
             await self._check(driver, tenant, move)
             move.checks.job()
-            move.touched_ns = self._leases.clock()
+            move.touched_ns = clock()
             tenant.tell_all(books.MOVES)
             try:
                 began = await self._drain.park(tenant)
                 await self._check_free(move.new)
                 move.checks.drained()
-                crosses = self._leases.clock()
+                crosses = clock()
                 await self._cross(driver, tenant, move)
-                move.dead_s = (self._leases.clock() - began) / 1e9
-                move.driver_s = (self._leases.clock() - crosses) / 1e9
+                ends = since, asked, move.touched_ns, began, crosses, clock()
+                took = [(end - begin) / 1e9 for begin, end in zip(ends, ends[1:])]
+                move.took = dict(zip(PHASES, took))
+                move.dead_s, move.driver_s = (clock() - began) / 1e9, took[-1]
             finally:
                 if not move.arrived and self._leases.tenants.has(tenant):
                     books.stays(tenant)

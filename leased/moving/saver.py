@@ -82,7 +82,8 @@ class Saver:
                 self._drain.unpark(tenant)
 
     async def _keep_still(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
-        await self._drain.make_ready(tenant)
+        self._drain.prepare(tenant)
+        await self._drain.until_ready(tenant)
         tenant.tell_all(books.MOVES)
         await self._drain.park(tenant)
         check()

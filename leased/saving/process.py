@@ -1,9 +1,8 @@
-"""The memory of another process of this user, and the interposer's block in it
+"""The interposer of a process of this user, by its block in that one's memory
 (shim/base/wire_save.h)."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -12,34 +11,12 @@ from _gpulease import ffi, lib
 from leased.base.errors import Refused
 from leased.processes.identity import ProcessId, alive, process_id
 from leased.saving.bytes_file import Range
+from leased.saving.process_memory import ProcessMemory
 
 STEP_S = 60.0  # for the interposer to do what it is told
 POLL_S = 0.002
 RANGES_MOST = 1 << 20
 STATE, BEATS, OLD = 0, 4, 24  # where in gl_saved they are
-
-
-class ProcessMemory:
-    """Use it as a context. OSError: the process has ended, or is not ours."""
-
-    def __init__(self, pid: int):
-        self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
-
-    def __enter__(self) -> ProcessMemory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-    def read(self, at: int, into: memoryview) -> None:
-        while into:
-            n = os.preadv(self._file, [into], at)
-            into, at = into[n:], at + n
-
-    def write(self, at: int, data: memoryview) -> None:
-        while data:
-            n = os.pwrite(self._file, data, at)
-            data, at = data[n:], at + n
 
 
 class Interposer:
@@ -54,6 +31,9 @@ class Interposer:
         data = bytearray(size)
         self.memory.read(at, memoryview(data))
         return data
+
+    def _write(self, at: int, data: bytes) -> None:
+        self.memory.write(at, memoryview(bytearray(data)))
 
     def state(self) -> int:
         return int.from_bytes(self._read(self.at + STATE, 4), "little")
@@ -72,14 +52,14 @@ class Interposer:
     def beat(self) -> None:
         """Whoever saves the process still runs."""
         self._beats += 1
-        self.memory.write(self.at + BEATS, memoryview(self._beats.to_bytes(4, "little")))
+        self._write(self.at + BEATS, self._beats.to_bytes(4, "little"))
 
     def tell(self, state: int) -> None:
-        self.memory.write(self.at + STATE, memoryview(state.to_bytes(4, "little")))
+        self._write(self.at + STATE, state.to_bytes(4, "little"))
 
     def exchange(self, old: bytes, fresh: bytes) -> None:
         """The process has been restored with these two GPUs exchanged (UUIDs)."""
-        self.memory.write(self.at + OLD, memoryview(old + fresh))
+        self._write(self.at + OLD, old + fresh)
 
     def ask(self, state: int, answer: int) -> None:
         """Tell it, and wait. Refused: it does not do it."""

@@ -330,6 +330,12 @@ void lease_take(struct lease *lease, const void *message)
 	}
 }
 
+void lease_moves(struct lease *lease, bool moves)
+{
+	lease->port->mover->rest(moves);
+	lease->tells_ready |= moves;
+}
+
 /* -- time passes --------------------------------------------------------------- */
 
 /* Without a lease the device is quiet already, as far as this process goes, unless its work is

@@ -97,6 +97,9 @@ struct lease {
 
 /* Initialises a lease in NONE, also in a forked child. */
 void lease_begin(struct lease *lease, const struct lease_port *port);
+/* A move, or a save, begins: once nothing is left to do for it without the daemon, READY is said.
+ * false: it is over. */
+void lease_moves(struct lease *lease, bool moves);
 /* Goes to ENDED: the gate is shut for ever, and nothing more is sent. */
 void lease_end(struct lease *lease);
 /* May a HELLO be sent to a new daemon? Not while work goes on that the former one has seen stopped:

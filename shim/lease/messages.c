@@ -89,6 +89,7 @@ static void take_run(const struct gl_run *run)
 static void take_moved(const struct gl_moved *moved)
 {
 	stops_allow(true);
+	lease_moves(&process_lease, false);
 	if (memcmp(moved->old, moved->fresh, GL_UUID_BYTES))
 		saving_process_moved(moved->old, moved->fresh);
 }
@@ -105,6 +106,7 @@ static void take_resync(void)
 {
 	explain_forget_daemon(now_ns());
 	stops_allow(true);
+	lease_moves(&process_lease, false);
 	channels_keep();
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
@@ -142,6 +144,7 @@ static void take_known(const void *data, enum gl_type type)
 		break;
 	case GL_MOVES:
 		stops_allow(false);
+		lease_moves(&process_lease, true);
 		break;
 	case GL_MOVED:
 		take_moved(data);

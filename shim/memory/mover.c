@@ -162,6 +162,11 @@ static void keep_host_memory(const struct gl_memory *amounts)
 	EACH(keep_host_memory)(amounts);
 }
 
+static void rest(bool rest)
+{
+	EACH(rest)(rest);
+}
+
 static int64_t prepare(void)
 {
 	int64_t least = -1;
@@ -221,6 +226,7 @@ const struct mover memory_mover = {
     .preload = preload,
     .expect = expect,
     .keep_host_memory = keep_host_memory,
+    .rest = rest,
     .prepare = prepare,
     .step = step,
     .pause_ns = pause_ns,

@@ -43,6 +43,10 @@ struct mover {
 	void (*expect)(const struct gl_memory *amounts);
 	/* Keeps host memory ready for so many bytes, and for no more. */
 	void (*keep_host_memory)(const struct gl_memory *amounts);
+	/* The job moves, or is saved, and will have to give up all of its memory: what slows down
+	 * the driver's checkpoint is given up as soon as it is not needed. false: it does not any
+	 * more. */
+	void (*rest)(bool rest);
 	/* Takes one step of getting it ready. Returns how many ns may pass until the next step;
 	 * below 0: no step is needed. */
 	int64_t (*prepare)(void);

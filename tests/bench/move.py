@@ -1,18 +1,17 @@
 """What a move to another GPU takes, and that nothing is lost: `make bench NAME=move`.
 
 A job that changes all of its memory without a pause, by kernels of a few milliseconds, is moved to
-and fro between two emulated GPUs while another one works on the first. Now and then a call of the
-driver fails, each kind in its turn, or the process that asks the driver is killed; then the job has
-to be where it was. After each move all of its words are compared. Writes build/bench/move.json:
-`bytes`: of the job's memory; `dead_s`: from the end of the last kernel before a move to that of the
-first one after it, the median; `driver_s`: the driver's part of that; `link_limit_s`: what the link
-needs to take the bytes out and bring them in; `of_limit`: `dead_s` less `driver_s`, of that;
-`moves`: those that succeeded; `failed_back`: those that failed, after which the job went on where
-it was; `wrong`: words that were not what they should be, over all of them; `otherwise`: moves
-and jobs that ended otherwise. Exit status 1 if there are any of these. Of a checkpoint's files:
-`save_bytes`, random ones of this process; `checkpoint_s` and `restore_s`: to write them all, with
-checksums, until the disk has them, and to read, compare and copy them; `disk_s`: one plain file of
-as many bytes, until the disk has them. Medians of three, by turns.
+and fro between two emulated GPUs while another one works on the first. Host memory that is
+registered takes time there, also of the driver's part, in an H200's proportion. Now and then a call
+of the driver fails, each kind in its turn, or the process that asks the driver is killed; then the
+job has to be where it was. After each move all of its words are compared. Writes
+build/bench/move.json: `bytes`: of the job's memory; `dead_s`: from the end of the last kernel
+before a move to that of the first one after it, the median; `driver_s`: the driver's part of that;
+`link_limit_s`: what the link needs to take the bytes out and bring them in; `of_limit`: `dead_s`
+less `driver_s`, of that; `moves`: those that succeeded; `failed_back`: those that failed, after
+which the job went on where it was; `wrong`: words that were not what they should be, over all of
+them; `otherwise`: moves and jobs that ended otherwise. Exit status 1 if there are any of these.
+What a checkpoint's files take, on the disk, is among it (saved.py).
 """
 
 from __future__ import annotations
@@ -29,18 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from leased.api.client import ask
-from leased.saving import bytes_file
 from tests.bench import write
+from tests.bench.saved import checkpoint_times
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.asker import kill_the_asker
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "emu-h200-medium"
+MODEL = "emu-h200-pins"
 MIB = 1 << 20
 SIZE = 128 * MIB
-SAVED = 256 * MIB
 CALLS = ("lock", "checkpoint", "restore", "unlock", "killed")
 WORKS = (
     SET_UP
@@ -141,43 +139,6 @@ class Bench:
             self.others += job.wait() != 0
 
 
-class OwnMemory:
-    """A part of this process's memory, at address 0."""
-
-    def __init__(self, data: bytes):
-        self.data = bytearray(data)
-
-    def read(self, at: int, into: memoryview) -> None:
-        into[:] = memoryview(self.data)[at : at + len(into)]
-
-    def write(self, at: int, data: memoryview) -> None:
-        self.data[at : at + len(data)] = data
-
-
-def checkpoint_times(work: Path) -> dict[str, float]:
-    work.mkdir()
-    whole, times = os.urandom(SAVED), []
-    for n in range(3):
-        began = time.monotonic()
-        bytes_file.write(OwnMemory(whole), [(0, SAVED)], work, f"saved{n}")
-        saved = time.monotonic()
-        with (work / "plain").open("wb") as plain:
-            plain.write(whole)
-            plain.flush()
-            os.fsync(plain.fileno())
-        written = time.monotonic()
-        back = OwnMemory(bytes(SAVED))
-        started = time.monotonic()
-        bytes_file.restore(back, work, f"saved{n}")
-        times.append((saved - began, time.monotonic() - started, written - saved))
-        assert back.data == whole
-        for file in work.iterdir():
-            file.unlink()
-    names = ("checkpoint_s", "restore_s", "disk_s")
-    medians = {name: round(statistics.median(t), 3) for name, t in zip(names, zip(*times))}
-    return {"save_bytes": SAVED, **medians}
-
-
 def link_limit_s() -> float:
     model = configparser.ConfigParser()
     text = (ROOT / "tests" / "emugpu" / "models" / f"{MODEL}.ini").read_text()
@@ -198,6 +159,8 @@ def run(work: Path, moves: int) -> dict[str, float]:
                 bench.move(CALLS[n // every % len(CALLS)])
         bench.end()
     dead, driver = zip(*bench.dead)
+    saved = work / "saved"
+    saved.mkdir()
     return {
         "bytes": SIZE,
         "dead_s": round(statistics.median(dead), 3),
@@ -210,7 +173,7 @@ def run(work: Path, moves: int) -> dict[str, float]:
         "moves": len(bench.dead),
         "failed_back": bench.failed_back,
         "otherwise": bench.others,
-        **checkpoint_times(work / "saved"),
+        **checkpoint_times(saved),
     }
 
 

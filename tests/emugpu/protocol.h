@@ -43,8 +43,9 @@ enum emu_op {
 	EMU_RANGE,     /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
 	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach:
 	                * is this access to all of the range allowed? */
-	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; waits until no copy uses that
-	                * memory */
+	EMU_HOST_PIN,  /* arg0 bytes of the client's that are registered */
+	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes, arg2 of them that are registered
+	                * no more; waits until no copy uses that memory */
 	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
 	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes, arg2 exportable, arg3 open -> r0 handle */

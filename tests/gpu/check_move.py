@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -184,6 +185,15 @@ def gpus_of(share: Sharing, jobs: Sequence[Job]) -> set[str]:
     return {uuid for one in told for uuid, size in one.items() if size}
 
 
+def moves_of(share: Sharing, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """How the jobs were moved by the daemon."""
+    socket, found = share.admin.with_name("tenant.sock"), []
+    for job in jobs:
+        with suppress(Refused):
+            found.append(ask(socket, {"op": "moved", "job_id": job.number}))
+    return found
+
+
 def check_idle(chosen: argparse.Namespace) -> Result:
     """Kernels of both jobs are short, so each waits for the other again and again."""
     mib, limits = chosen.idle_mib, 'swap_host = "4096GiB"\nmove_idle = true\n'
@@ -200,10 +210,12 @@ def check_idle(chosen: argparse.Namespace) -> Result:
             for _ in range(round(GUEST_S / SHORT_S)):
                 other.hear()
             guest.stop()
+            ask(share.admin, {"op": "job_end", "job_id": guest.number})  # as its epilog says
             free = time.monotonic()
             while len(gpus_of(share, jobs)) < 2 and steps.left():
                 time.sleep(0.05)
             moved_s = time.monotonic() - free
+            steps.add("moved", moves := moves_of(share, jobs))
             kernels = round(BOTH_S / SHORT_S)
             took = [each.hear()["seconds"] for each in (one, two) for _ in range(kernels)]
             last = change([one, two], rounds, 1)
@@ -212,7 +224,8 @@ def check_idle(chosen: argparse.Namespace) -> Result:
         "good": moved_s <= MOST_S and wrong == 0 and max(last) < 2 * SHORT_S,
         "summary": f"two jobs of {mib / 1024:g} GiB on two GPUs {moved_s:.1f} s after the second "
         f"was free (at most {MOST_S:g}); a kernel of {SHORT_S} s took {max(took):.1f} s at most, "
-        f"at the end {max(last):.2f} s; {wrong} pieces wrong",
+        f"at the end {max(last):.2f} s; {wrong} pieces wrong; {json.dumps(moves)}",
+        "moves": moves,
     }
 
 

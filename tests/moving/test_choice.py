@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -22,11 +22,12 @@ def device(
     *,
     resident: Mapping[int, int] | None = None,
     busy: float = 0.0,
+    still: Collection[int] = (),
 ) -> DeviceSeen:
     """Its jobs take turns if they have for some time."""
     turns = frozenset(jobs) if turns_ns else frozenset[int]()
     there = jobs if resident is None else resident
-    return DeviceSeen(uuid, kind, ROOM, jobs, there, turns, turns_ns, 50e9, busy)
+    return DeviceSeen(uuid, kind, ROOM, jobs, there, turns, turns_ns, 50e9, busy, frozenset(still))
 
 
 FULL = device("a", {1: 90 * GB, 2: 95 * GB}, LONG_NS)
@@ -102,6 +103,14 @@ def test_of_jobs_as_large_the_one_moves_whose_memory_is_away() -> None:
     jobs = {1: 90 * GB, 2: 90 * GB}
     waits = device("a", jobs, LONG_NS, resident={1: 90 * GB, 2: 51 * GB})
     assert choose([waits, device("b", {})], {}) == Choice(2, "b")
+
+
+def test_a_job_that_stands_still_in_mid_kernel_moves_only_if_that_takes_less_all_the_same() -> None:
+    """It has to have all of its memory there once more."""
+    for size, chosen in ((90 * GB, 1), (55 * GB, 2)):
+        jobs, resident = {1: 90 * GB, 2: size}, {1: 90 * GB, 2: ROOM - 90 * GB}
+        waits = device("a", jobs, LONG_NS, resident=resident, still={2})
+        assert choose([waits, device("b", {})], {}) == Choice(chosen, "b")
 
 
 def test_no_job_goes_to_and_fro() -> None:

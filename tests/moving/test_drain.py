@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 from _gpulease import lib
 
+from leased.core.events import Event
+from leased.core.tenant_events import Parked, Signalled
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.moving.drain import READY_S, Drain
+from leased.moving.drain import POLL_S, READY_S, Drain
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
@@ -38,7 +40,9 @@ class Scene:
         """Whether it waits until something has happened, and no longer."""
 
         async def run() -> bool:
-            waiting = asyncio.ensure_future(Drain(self.leases, "a test").make_ready(self.tenant))
+            drain = Drain(self.leases, "a test")
+            drain.prepare(self.tenant)
+            waiting = asyncio.ensure_future(drain.until_ready(self.tenant))
             for _ in range(3):
                 await asyncio.sleep(0)
             waited = not waiting.done()
@@ -69,3 +73,27 @@ def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
     assert (scene.now > READY_S * 1e9) == late
     assert all(lib.GL_EXPECT in process.told for process in scene.processes)
     assert not any(kind in (lib.GL_MOVES, lib.GL_REVOKE) for kind in first.told)
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
+    """It waits for that turn, and is parked in it; any other is parked at once."""
+    scene = Scene()
+    said: list[type[Event]] = []
+    run = scene.leases.run
+
+    def told(*events: Event) -> None:
+        said.extend(type(event) for event in events)
+        run(*events)
+
+    scene.leases.run = told  # type: ignore[method-assign]
+    scene.processes[1].stopped = still
+
+    async def parks() -> None:
+        parking = asyncio.ensure_future(Drain(scene.leases, "a test").park(scene.tenant))
+        for _ in range(3):
+            await asyncio.sleep(POLL_S)
+        parking.cancel()
+
+    asyncio.run(parks())
+    assert said == [Signalled if still else Parked]

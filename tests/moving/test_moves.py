@@ -131,6 +131,20 @@ def job_usage(leased: Leased, job: int) -> dict[str, Any]:
     return usage
 
 
+def test_no_host_memory_is_registered_at_the_checkpoint(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    """The driver takes longer by all that is."""
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
+    assert line(job) == "ready"
+    for gpu in (1, 0):
+        assert works(job) == f"0{1 - gpu}"
+        assert move(leased, 1, gpu) == ExitStatus.DONE
+        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
+    assert works(job) == "00"
+    output(job)
+
+
 @pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
 @pytest.mark.parametrize("which", [1, 2])
 def test_whatever_fails_both_processes_go_on_where_they_were(
@@ -172,6 +186,22 @@ def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
     assert int(turns) > 0
     assert int(more) > 0
     for job in jobs:
+        output(job)
+
+
+@pytest.mark.daemon(extra="", hurried=["leased.moving.drain.DRAIN_S=15"])
+def test_a_job_that_stands_still_does_not_wait_for_anothers_quantum(
+    tenant: Start, leased: Leased
+) -> None:
+    """Its kernel has to end before it can move, so it has a short turn."""
+    jobs = [tenant(1, "tq:200ms,memory:swap,lock:on", "-c", LONG, "600")]
+    assert line(jobs[0]) == "ready"
+    jobs.append(tenant(2, "tq:2m,memory:swap,lock:on", "-c", LONG, "600"))
+    assert line(jobs[1]) == "ready"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    for job, gpu in zip(jobs, ("01", "00")):
+        tell(job)
+        assert line(job).split()[0] == gpu
         output(job)
 
 
@@ -430,7 +460,7 @@ def test_who_may_move_a_job(tenant: Start, leased: Leased, user: str, root: str)
 
 BY_ITSELF = pytest.mark.daemon(
     extra="[limits]\nmove_idle = true\n",
-    hurried=["leased.moving.choice.DRIVER_S=0.1", "leased.moving.idle_gpus.BEAT_S=0.2"],
+    hurried=["leased.moving.choice.DRIVER_S=0.1"],
 )
 
 

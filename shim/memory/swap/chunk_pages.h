@@ -30,7 +30,7 @@ bool chunk_pin_slice(struct chunk *chunk);
 bool chunk_pin(struct chunk *chunk);
 /* Unregisters all slices; they are registered again when a copy is used. A context is current. */
 void chunk_unpin(struct chunk *chunk);
-/* Has a context ended in which some slices were registered, which are not so again? */
+/* Are there slices that are registered no more, until a copy is used? */
 bool chunks_lost_pins(void);
 /* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */
 void chunk_end(struct chunk *chunk);

@@ -28,7 +28,8 @@ struct chunk {
 	void (*unmapped)(const struct chunk *chunk);
 	/* The context in which each slice is registered with the driver; NULL: it is not. */
 	CUcontext contexts[CHUNK_SLICES];
-	bool lost_pins; /* a context has ended in which a slice was registered */
+	bool lost_pins; /* a context has ended in which a slice was registered, or it rests */
+	bool needed;    /* rest.c */
 	/* Units: the next one that a thread shall touch, and how many are not touched yet. */
 	atomic_size_t next_touch, untouched;
 	size_t n, n_free; /* units in total, and those without bytes of a copy */

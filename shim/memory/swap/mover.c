@@ -12,6 +12,7 @@
 #include "memory/swap/evict.h"
 #include "memory/swap/lane.h"
 #include "memory/swap/moves.h"
+#include "memory/swap/rest.h"
 #include "memory/swap/step.h"
 
 #define LONGEST_PAUSE_NS 1000000
@@ -136,6 +137,7 @@ static bool step(void)
 	for_each_lane(lane)
 		if (lane->asked)
 			busy |= step_lane(lane);
+	busy |= chunks_rest_step();
 	if (!busy && all_idle() && channels_stop_phase() == STOP_NONE) {
 		swap_free_deferred(false);
 		copy_space_trim();
@@ -224,6 +226,7 @@ const struct mover swap_mover = {
     .preload = preload,
     .expect = copy_space_expect,
     .keep_host_memory = copy_space_keep,
+    .rest = chunks_rest,
     .prepare = copy_space_prepare,
     .step = step,
     .pause_ns = pause_ns,

@@ -83,6 +83,7 @@ static CUresult unpin(void *base, bool ours, CUresult none)
 	if (!range)
 		return none;
 	q.arg[1] = range->size;
+	q.arg[2] = ours ? 0 : range->size;
 	(void)emu_call(&q, NULL, NULL);
 	if (ours)
 		munmap(base, range->size);
@@ -120,7 +121,8 @@ EXPORT CUresult cuMemHostRegister(void *host, size_t size, unsigned int flags)
 	TRY(emu_need_ctx(&ctx));
 	if (!host || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	return pin(host, size, flags, false);
+	TRY(pin(host, size, flags, false));
+	return emu_call(&(struct emu_request){.op = EMU_HOST_PIN, .arg = {size}}, NULL, NULL);
 }
 
 EXPORT CUresult cuMemHostUnregister(void *host)

@@ -18,8 +18,11 @@ struct model {
 	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
 	uint64_t peer;                             /* the same for the link between devices; 0:
 	                                            * devices are not peers */
-	double duplex;                             /* the part of `link` that each direction gets
-	                                            * when both are busy */
+	/* Host memory that is registered, and no more, and what a checkpoint and its restore add
+	 * for it together (bytes/s); 0: no time. */
+	uint64_t pin, unpin, registered;
+	double duplex;      /* the part of `link` that each direction gets
+	                     * when both are busy */
 	uint64_t slice_ns;  /* the slice of a group that nobody has changed, SLICE_US on a card */
 	uint64_t switch_ns; /* time lost when the device turns to another context's kernels */
 	/* By which part kernels take longer where others have worked all the time; by which part
@@ -233,7 +236,8 @@ struct account {
 	uint32_t pid;
 	bool alive;
 	uint64_t faulted_in, copied_in, moved_out, kernels, busy_ns;
-	uint64_t cut_short; /* operations that were unfinished when the process ended */
+	uint64_t registered; /* host memory of its that was so at its last checkpoint */
+	uint64_t cut_short;  /* operations that were unfinished when the process ended */
 };
 
 struct process {
@@ -261,6 +265,7 @@ struct process {
 	struct reservation *reservations;
 	struct mapping *mappings;
 	struct import *imports;
+	uint64_t registered; /* bytes of its host memory */
 	struct peering *peerings;
 	struct account *account;
 	uint32_t visible[EMU_MAX_DEVICES], n_visible; /* devices as the process counts them */

@@ -17,12 +17,21 @@ static int set_key(struct model *m, const char *key, const char *value)
 		uint64_t *field;
 		uint64_t unit;
 	} numbers[] = {
-	    {"memory_mib", &m->memory, MIB},         {"block_kib", &m->block, KIB},
-	    {"link_mib_s", &m->link, MIB},           {"fault_mib_s", &m->fault, MIB},
-	    {"pageable_mib_s", &m->pageable, MIB},   {"bandwidth_mib_s", &m->bandwidth, MIB},
-	    {"context_kib", &m->context_bytes, KIB}, {"context_mib", &m->context_bytes, MIB},
-	    {"time_slice_us", &m->slice_ns, 1000},   {"switch_us", &m->switch_ns, 1000},
-	    {"peer_mib_s", &m->peer, MIB},           {"load_us", &m->load_ns, 1000},
+	    {"memory_mib", &m->memory, MIB},
+	    {"block_kib", &m->block, KIB},
+	    {"link_mib_s", &m->link, MIB},
+	    {"fault_mib_s", &m->fault, MIB},
+	    {"pageable_mib_s", &m->pageable, MIB},
+	    {"bandwidth_mib_s", &m->bandwidth, MIB},
+	    {"context_kib", &m->context_bytes, KIB},
+	    {"context_mib", &m->context_bytes, MIB},
+	    {"time_slice_us", &m->slice_ns, 1000},
+	    {"switch_us", &m->switch_ns, 1000},
+	    {"peer_mib_s", &m->peer, MIB},
+	    {"load_us", &m->load_ns, 1000},
+	    {"pin_mib_s", &m->pin, MIB},
+	    {"unpin_mib_s", &m->unpin, MIB},
+	    {"registered_mib_s", &m->registered, MIB},
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

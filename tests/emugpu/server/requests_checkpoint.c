@@ -20,9 +20,20 @@ static struct process *process_of(uint64_t pid)
 	return NULL;
 }
 
-static const struct model *model_of(const struct process *process)
+const struct model *process_model(const struct process *process)
 {
 	return emulator.devices[process->n_visible ? process->visible[0] : 0].model;
+}
+
+/* What a checkpoint, or a restore, takes. */
+static uint64_t step_ns(const struct process *process, uint64_t us, uint64_t bytes, double part)
+{
+	const struct model *model = process_model(process);
+	double s = (double)bytes / ((double)model->link * part);
+
+	if (model->registered)
+		s += (double)process->registered / 2 / (double)model->registered;
+	return card_ns(model, us) + (uint64_t)(s * 1e9);
 }
 
 /* A fault that a test has asked for. */
@@ -76,7 +87,6 @@ static enum emu_status lock(struct process *process, uint64_t timeout_ms)
 
 static enum emu_status save(struct process *process, bool lets_go)
 {
-	const struct model *model = model_of(process);
 	uint64_t pid = process->pid, bytes;
 
 	if (process->state != EMU_LOCKED)
@@ -84,9 +94,9 @@ static enum emu_status save(struct process *process, bool lets_go)
 	if (!checkpoint_possible(process))
 		return EMU_NOT_SUPPORTED;
 	bytes = checkpoint_save(process);
+	process->account->registered = process->registered;
 	process->state = EMU_CHECKPOINTED;
-	take_time(card_ns(model, SAVE_US) +
-	          (uint64_t)((double)bytes * 1e9 / ((double)model->link * SAVE_PART)));
+	take_time(step_ns(process, SAVE_US, bytes, SAVE_PART));
 	if (lets_go && process_of(pid))
 		process_lets_go(process_of(pid));
 	return process_of(pid) ? EMU_OK : EMU_INVALID;
@@ -126,7 +136,6 @@ static bool read_map(const uint8_t *pairs, uint64_t size, uint32_t to[EMU_MAX_DE
 
 static enum emu_status restore(struct process *process, const uint8_t *pairs, uint64_t size)
 {
-	const struct model *model = model_of(process);
 	uint32_t to[EMU_MAX_DEVICES] = {0};
 	uint64_t pid = process->pid, bytes;
 
@@ -141,8 +150,7 @@ static enum emu_status restore(struct process *process, const uint8_t *pairs, ui
 		return EMU_OOM;
 	bytes = checkpoint_load(process, to);
 	process->state = EMU_LOCKED;
-	take_time(card_ns(model, LOAD_US) +
-	          (uint64_t)((double)bytes * 1e9 / ((double)model->link * LOAD_PART)));
+	take_time(step_ns(process, LOAD_US, bytes, LOAD_PART));
 	return process_of(pid) ? EMU_OK : EMU_INVALID;
 }
 

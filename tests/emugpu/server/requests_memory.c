@@ -70,6 +70,13 @@ static bool check(struct connection *c, const struct emu_request *q)
 	return reply(c, left ? EMU_INVALID : EMU_OK, NULL);
 }
 
+/* The time for so many bytes at a speed; 0: it takes none. */
+static void pass(uint64_t bytes, uint64_t speed)
+{
+	if (bytes && speed)
+		take_time((uint64_t)((double)bytes * 1e9 / (double)speed));
+}
+
 bool serve_memory(struct connection *c, const struct emu_request *q)
 {
 	switch (q->op) {
@@ -81,9 +88,15 @@ bool serve_memory(struct connection *c, const struct emu_request *q)
 		return tell_range(c, q);
 	case EMU_CHECK:
 		return check(c, q);
+	case EMU_HOST_PIN:
+		c->process->registered += q->arg[0];
+		pass(q->arg[0], process_model(c->process)->pin);
+		return reply(c, EMU_OK, NULL);
 	default: /* EMU_HOST_IDLE */
 		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
 			wait_change(c->process);
+		c->process->registered -= q->arg[2];
+		pass(q->arg[2], process_model(c->process)->unpin);
 		return reply(c, EMU_OK, NULL);
 	}
 }

@@ -55,6 +55,7 @@ void process_lets_go(struct process *process);
 void process_may_return(const struct process *process);
 
 /* requests_checkpoint.c */
+const struct model *process_model(const struct process *process); /* of its first device */
 bool serve_checkpoint(struct connection *c, const struct emu_request *q, const uint8_t *payload);
 
 /* requests_vmm.c */

@@ -51,10 +51,10 @@ char *stats_json(void)
 		fprintf(out,
 		        "%s{\"pid\": %u, \"alive\": %s, \"faulted_in\": %llu, \"copied_in\": %llu, "
 		        "\"moved_out\": %llu, \"kernels\": %llu, \"busy_ns\": %llu, "
-		        "\"cut_short\": %llu}",
+		        "\"cut_short\": %llu, \"registered\": %llu}",
 		        comma, a->pid, a->alive ? "true" : "false", U(a->faulted_in),
 		        U(a->copied_in), U(a->moved_out), U(a->kernels), U(a->busy_ns),
-		        U(a->cut_short));
+		        U(a->cut_short), U(a->registered));
 		comma = ", ";
 	}
 	fprintf(out, "], \"groups\": [");

@@ -116,6 +116,7 @@ class Process:
             preload=act(memory.preload),
             expect=act(lambda _: None),
             keep_host_memory=act(lambda _: None),
+            rest=act(lambda _: None),
             prepare=lambda: self.prepare_ns,
             step=memory.step,
             pause_ns=lambda: MS,
@@ -321,6 +322,11 @@ class Process:
 
     def _hear_expect(self, flags: int = 0) -> None:
         self.tells_ready |= bool(flags & lib.GL_EXPECT_TELLS)
+
+    def moves(self, moves: bool) -> None:
+        """A move begins, or is over."""
+        self.tells_ready |= moves
+        self.do(lib.lease_moves, moves)
 
     def _hear_step(self, epoch: int, **_: Any) -> None:
         if not self.holds:

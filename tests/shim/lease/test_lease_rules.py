@@ -88,6 +88,10 @@ class Anything(RuleBasedStateMachine):
         self.process.prepare_ns = ns
         self.hear("EXPECT", flags=lib.GL_EXPECT_TELLS)
 
+    @rule(moves=st.booleans())
+    def move_away(self, moves: bool) -> None:
+        self.process.moves(moves)
+
     @rule(alone=st.sampled_from([0, 0, S, ALONE_S * S + MS]))
     def lose_the_daemon(self, alone: int) -> None:
         """A new one comes after a while."""
@@ -522,6 +526,17 @@ def test_it_tells_once_when_host_memory_is_ready_if_it_was_asked_to() -> None:
     process.run(S)
     process.run(S)
     assert told() == 1
+
+
+def test_where_it_moves_it_tells_when_its_memory_has_left() -> None:
+    process = Process()
+    in_none(process)
+    process.run(S)
+    process.hear("LEAVE")
+    process.moves(True)
+    assert process.memory.resident
+    assert process.run(S, lambda: any(name == "READY" for name, _ in process.sent))
+    assert process.memory.evicted == PIECES
 
 
 # -- stopped work ----------------------------------------------------------------------------------
