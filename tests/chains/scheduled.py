@@ -17,6 +17,7 @@ ROOM = 4  # items that wait between two components
 class Component(Job):
     """kernel_us: its work for an item. taken: how many items wait for it; None: it makes them."""
 
+    alike = False
     waits: int | None = None
     after: Component | None = None
 

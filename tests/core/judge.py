@@ -222,12 +222,15 @@ class Judge:
     def behind_online(self, tenant: Tenant) -> bool:
         """Whether another, online one has or wants a device that it needs, or that gangs connect
         with one. Offline ones wait for as long as that uses it, without a bound."""
+        tenants = self.a.tenants.values()
+        others = [t for t in tenants if t.online and t is not tenant and (t.lease or t.waiting)]
+        if not others:
+            return False
         found, more = set[str](), set(tenant.gang)
         while more - found:
             found |= more
-            more = {uuid for t in self.a.tenants.values() if found & set(t.gang) for uuid in t.gang}
-        others = (t for t in self.a.tenants.values() if t.online and t is not tenant)
-        return any(found & set(t.gang) for t in others if t.lease or t.waiting)
+            more = {uuid for t in tenants if found & set(t.gang) for uuid in t.gang}
+        return any(found & set(t.gang) for t in others)
 
     def bounds(self) -> list[Bound]:
         """Each policy states its bound; where one has none, nobody is judged by any."""

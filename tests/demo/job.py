@@ -179,7 +179,8 @@ class Steps:
 
 
 def run(gpu: Gpu, options: argparse.Namespace) -> Steps:
-    """All steps, with a checksum of one piece after each 1/8 of them and of all at the end."""
+    """All steps, with a checksum of one piece after each 1/8 of them and of all at the end, which
+    shows too what the steps beyond them have done."""
     steps = Steps()
     every = max(1, options.steps // 8)
     width = options.pieces or len(gpu.pieces)
@@ -193,7 +194,7 @@ def run(gpu: Gpu, options: argparse.Namespace) -> Steps:
         call(driver.cuCtxSynchronize)
         steps.on_gpu()
         compute_on_cpu(options.cpu_ms / 1000)
-        if step % every == every - 1:
+        if step < options.steps and step % every == every - 1:
             steps.checks.append(gpu.checksum(gpu.pieces[step % len(gpu.pieces)]))
             print(f"step {step + 1}/{options.steps}", flush=True)
     steps.checks += [gpu.checksum(piece) for piece in gpu.pieces]

@@ -60,7 +60,7 @@ def words(pointer: Any, n: int) -> list[int]:
     """n 32-bit words from device memory."""
     host = bytearray(4 * n)
     ok(d.cuMemcpyDtoH(host, pointer, len(host)))
-    return [int.from_bytes(host[i : i + 4], "little") for i in range(0, len(host), 4)]
+    return memoryview(host).cast("I").tolist()
 
 
 def word(base: int, i: int) -> int:

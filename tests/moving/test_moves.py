@@ -23,6 +23,9 @@ from tests.slurm.processes import wait_until
 from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
+# Of two jobs with HALF of a device and more, one has room there: the less, the sooner they change.
+TAKES_TURNS = pytest.mark.emulated(model="emu-h200-small", devices=2)
+HALF = "150"  # of 256 MiB
 MIB = 1 << 20
 SIZE = 96
 
@@ -167,11 +170,12 @@ def test_whatever_fails_both_processes_go_on_where_they_were(
     output(job)
 
 
+@TAKES_TURNS
 def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
     tenant: Start, leased: Leased
 ) -> None:
     """Their kernels are stopped at each change of hands, in mid-kernel; none is when it moves."""
-    jobs = [tenant(n, "tq:200ms,memory:swap,lock:on", "-c", LONG, "600") for n in (1, 2)]
+    jobs = [tenant(n, "tq:200ms,memory:swap,lock:on", "-c", LONG, HALF) for n in (1, 2)]
     for job in jobs:
         assert line(job) == "ready"
     wait_until(
@@ -466,7 +470,7 @@ BY_ITSELF = pytest.mark.daemon(
 
 def take_turns(tenant: Start) -> list[subprocess.Popen[str]]:
     """Two jobs that do not fit on one GPU."""
-    jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, "600") for n in (1, 2)]
+    jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, HALF) for n in (1, 2)]
     for job in jobs:
         assert line(job) == "ready"
     return jobs
@@ -488,6 +492,7 @@ def come_apart(leased: Leased, jobs: list[subprocess.Popen[str]]) -> None:
 
 
 @BY_ITSELF
+@TAKES_TURNS
 @pytest.mark.parametrize("fails", ["nothing", "restore"])
 def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, fails: str
@@ -500,6 +505,7 @@ def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
 
 
 @BY_ITSELF
+@TAKES_TURNS
 def test_a_gpu_that_others_have_is_used_as_soon_as_they_have_left_it(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:

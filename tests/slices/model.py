@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 MADE_US = 2048.0  # the driver's own slice of a compute group
 SAVE_US = 100.0  # to take a group off in mid-kernel
@@ -30,6 +30,7 @@ NEVER = math.inf
 class Job:
     """One group. A job's work is a kernel after the other, of kernel_us each."""
 
+    alike: ClassVar[bool] = True  # kernels, and nothing else depends on them: many are one step
     kernel_us: float
     pause_us: float = 0.0  # on the host after each kernel; 0: it has queued enough work
     slice_us: float = MADE_US
@@ -50,14 +51,13 @@ class Job:
     def __post_init__(self) -> None:
         self.left_us = self.kernel_us
 
-    def has_work(self, now: float) -> bool:
-        return self.next_work(now) <= now
-
     def next_work(self, now: float) -> float:
         """When it has work that may run, from now on."""
         at = max(now, self.ready_us)
         if at >= self.until_us:
             return NEVER
+        if self.duty >= 1:
+            return at
         phase = self.phase(at)
         return at if phase < self.duty * PERIOD_US else at - phase + PERIOD_US
 
@@ -82,13 +82,35 @@ class Job:
             return NEVER
         return max(1e-6, self.duty * PERIOD_US - self.phase(now))
 
+    def unbroken_us(self) -> float:
+        """How long it has work without a pause, from when it has some."""
+        return NEVER if self._steady() and not self.pause_us else self.left_us
+
+    def _steady(self) -> bool:
+        return self.alike and self.until_us == NEVER
+
     def run(self, now: float, time: float) -> None:
-        """It runs for so long, within its kernel."""
+        """It runs for so long, of the time in which it has work without a pause."""
         self.ran_us += time
         self.left_us -= time
         if self.left_us <= 1e-6:
-            self.kernels += 1
+            more = int((1e-6 - self.left_us) // self.kernel_us)
+            self.kernels += 1 + more
+            rest = -self.left_us - more * self.kernel_us
             self.finished(now + time)
+            self.left_us -= max(0.0, rest)
+
+    def repeat(self, now: float, until: float) -> float:
+        """Until when it has done whole kernels with their pauses, where nobody else has work."""
+        cycle = self.kernel_us + self.pause_us
+        times = int((until - now) // cycle)
+        if self.duty < 1 or not self._steady() or self.left_us < self.kernel_us or times < 2:
+            return now
+        self.ran_us += times * self.kernel_us
+        self.kernels += times
+        self.ready_us = now + times * cycle
+        self.last_us = self.ready_us - self.pause_us
+        return self.ready_us
 
     def finished(self, now: float) -> None:
         self.left_us = self.kernel_us
@@ -99,6 +121,7 @@ class Job:
 class Service(Job):
     """Requests of kernel_us come open loop, at random moments, every_us apart on average."""
 
+    alike = False
     every_us: float = 20_000.0
     seed: int = 1
     asked: list[float] = field(default_factory=list)
@@ -164,18 +187,21 @@ class Device:
 
     def _turn(self, until: float) -> None:
         """One turn: until the slice or the work is over, or another one preempts."""
-        name = self._next()
+        at = self._next_work()
+        name = self._next(at)
         if name is None:
-            self.now = min(until, *(job.next_work(self.now) for job in self.jobs.values()))
+            self.now = min(until, *at.values())
             return
         if name != self.current:
             self._switch(name)
+            at = self._next_work()
         job = self.jobs[name]
-        end = self.now + min(job.left_us, job.may_run(self.now))
         # Alone it goes on after its slice, until another one has work.
-        others = min(
-            (each.next_work(self.now) for n, each in self.jobs.items() if n != name), default=NEVER
-        )
+        others = min([when for n, when in at.items() if n != name], default=NEVER)
+        if job.pause_us and (done := job.repeat(self.now, min(until, others))) > self.now:
+            self.now = done
+            return
+        end = self.now + min(job.unbroken_us(), job.may_run(self.now))
         end = min(end, max(self.expires, others), until)
         job.run(self.now, end - self.now)
         self.now = job.last_us = end
@@ -183,9 +209,12 @@ class Device:
             self.now += OFF_US
             self.current, job.preempted = None, True
 
-    def _next(self) -> str | None:
+    def _next_work(self) -> dict[str, float]:
+        return {name: job.next_work(self.now) for name, job in self.jobs.items()}
+
+    def _next(self, at: Mapping[str, float]) -> str | None:
         """Whose turn it is: the current one's while it has work and time, else the next one's."""
-        ready = [name for name, job in self.jobs.items() if job.has_work(self.now)]
+        ready = [name for name, when in at.items() if when <= self.now]
         if self.current in ready and (self.now < self.expires or len(ready) == 1):
             return self.current
         return min(ready, key=lambda name: self.jobs[name].place(), default=None)

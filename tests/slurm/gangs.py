@@ -12,6 +12,8 @@ from tests.slurm.processes import wait_until
 from tests.slurm.several_nodes import SeveralNodes
 
 OPTIONS = "lock:on,tq:200ms"  # turns of a few steps
+# A step takes as long as one of four rounds over 64 MiB, and computes on a sixteenth of that.
+STEPS = f"--bytes {4 << 20} --rounds 64"
 
 
 @dataclass
@@ -77,13 +79,13 @@ def submit(
 ) -> Gang:
     """script: of the job; $rank there is the program of a rank with its arguments, and $n0, $n1 are
     the nodes. ranks: how many the script starts, on the first of them; 0: one on each."""
-    program = f"{sys.executable} -m tests.slurm.rank --folder {cluster.work} --name {name}"
+    program = f"{sys.executable} -m tests.slurm.rank --folder {cluster.work} {STEPS} --name {name}"
     names = [cluster.names[n] for n in nodes]
     known = "".join(f"n{place}={node}; " for place, node in enumerate(names))
     job = cluster.slurm.sbatch(
         *(f"-N{len(nodes)}", f"-n{len(nodes)}", "-w", ",".join(names)),
         *("-o", f"{cluster.work}/{name}.log", "--gres=shard:1", f"--gpu-share={OPTIONS}"),
-        *(*arguments, "--wrap", f"{known}rank='{program} --rounds 4'; {script}"),
+        *(*arguments, "--wrap", f"{known}rank='{program}'; {script}"),
         cwd=ROOT,
     )
     return Gang(cluster, job, name, nodes[: ranks or len(nodes)])

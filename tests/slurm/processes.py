@@ -16,8 +16,12 @@ from typing import ClassVar
 
 from tests.support.template import TEMPLATES, Child
 
-FIRST_STEP_S = 0.01
+FIRST_STEP_S, STEP_S = 0.01, 0.05
 STEP_GROWTH = 1.3
+# A question may be a program of Slurm's or systemd's. So many times as long as it took it is not
+# asked again, since others need the processor too.
+REST = 4
+MOST_REST_S = 1.0
 
 
 class StopError(RuntimeError):
@@ -29,18 +33,23 @@ class StartError(RuntimeError):
 
 
 def wait_until(
-    what: str, condition: Callable[[], bool], *, timeout: float = 120.0, step: float = 0.05
+    what: str, condition: Callable[[], bool], *, timeout: float = 120.0, step: float = STEP_S
 ) -> None:
     """Return when the condition holds; TimeoutError naming `what` after so many seconds.
 
-    It is asked often at first, and every `step` seconds when it takes long.
+    It is asked often at first, and every `step` seconds when it takes long; more seldom if the
+    question itself does. A shorter step than the usual one is kept whatever the question takes.
     """
     end = time.monotonic() + timeout
-    pause = min(step, FIRST_STEP_S)
-    while not condition():
-        if time.monotonic() > end:
+    pause, rest = min(step, FIRST_STEP_S), REST if step >= STEP_S else 0
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > end:
             raise TimeoutError(f"waited {timeout:g} s for {what}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(MOST_REST_S, rest * (now - asked))))
         pause = min(step, pause * STEP_GROWTH)
 
 

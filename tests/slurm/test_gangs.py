@@ -146,7 +146,7 @@ def test_ranks_check_each_other_s_data_through_handoffs(
 def test_a_step_on_one_node_needs_no_others(cluster: SeveralNodes) -> None:
     """The script works on its own GPU before it begins ranks everywhere; the other node's is lent
     to others meanwhile."""
-    alone = "RANK=0 WORLD_SIZE=1 ${rank%% --name *} --name part --rounds 4"
+    alone = "RANK=0 WORLD_SIZE=1 ${rank%% --name *} --name part"
     beside = submit(cluster, "beside-part", nodes=[1])
     whole = submit(cluster, "parts", script=f"{alone} && srun $rank")
     part = Gang(cluster, whole.number, "part", [0])

@@ -87,7 +87,7 @@ class Site:
 
         until: the name of another one, before whose result is there it does not end.
         """
-        words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --sweeps 2"
+        words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --rounds 2"
         words += f" --piece {piece_mib * MIB}"
         words += f" --until {self.work}/{until}.0" if until else ""
         words += f" --cpu-ms 20 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"

@@ -28,6 +28,7 @@ METRICS = "gpu-leased-metrics.service"  # off by default
 PLACER = "gpu-lease-placer.service"  # on the host of slurmctld alone
 CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 RUN = "/run/gpu-leased"
+PYTHON = "/usr/lib/gpu-lease/python"
 PRIVATE = "/usr/lib/gpu-lease-emugpu"
 GPU_ENV = {"EMUGPU_DIR": "/run/emugpu", "LD_LIBRARY_PATH": PRIVATE}
 SLURM = Path("/srv/slurm")
@@ -101,6 +102,8 @@ class Node:
         meson = shutil.which("meson", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         assert meson is not None, "meson built the C parts, where is it?"
         self.container.run(meson, "install", "-C", "build/meson", "--no-rebuild")
+        # As a package does: the confined daemon could not keep what it compiles at each start.
+        self.container.run("/usr/bin/python3", "-m", "compileall", "-q", PYTHON, timeout=300)
 
     def configure(self, tables: str = "") -> None:
         """gpu-leased.toml: paths, and further tables."""

@@ -207,10 +207,30 @@ static bool come_back(void)
 	return good;
 }
 
+/* Receives what comes with a reply: at `into`, which has room for `room` bytes, or else at
+ * *payload, for who wants it to free. */
+static bool take_payload(int fd, uint64_t size, void *into, uint64_t room, void **payload)
+{
+	void *data;
+
+	if (into)
+		return size == room && recv_all(fd, into, size);
+	data = malloc(size);
+	if (!data || !recv_all(fd, data, size)) {
+		free(data);
+		return false;
+	}
+	if (payload)
+		*payload = data;
+	else
+		free(data);
+	return true;
+}
+
 /* Sends a request and waits for the reply. The thread is not cancelled meanwhile, since a
  * request that was sent in part would break the connection. */
-static CUresult ask(const struct emu_request *request, const void *sends, struct emu_reply *reply,
-                    void **payload)
+static CUresult ask(const struct emu_request *request, const void *sends, void *into,
+                    struct emu_reply *reply, void **payload)
 {
 	struct emu_request q = *request;
 	struct emu_reply r = {0};
@@ -227,18 +247,8 @@ static CUresult ask(const struct emu_request *request, const void *sends, struct
 			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
 		fd = thread_fd();
 	}
-	if (r.payload) {
-		void *data = malloc(r.payload);
-
-		if (!data || !recv_all(fd, data, r.payload)) {
-			free(data);
-			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-		}
-		if (payload)
-			*payload = data;
-		else
-			free(data);
-	}
+	if (r.payload && !take_payload(fd, r.payload, into, request->arg[2], payload))
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 	if (reply)
 		*reply = r;
 	if (r.status == EMU_BAD_ADDRESS)
@@ -253,7 +263,20 @@ CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, vo
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	emu_enter();
-	result = ask(request, NULL, reply, payload);
+	result = ask(request, NULL, NULL, reply, payload);
+	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
+}
+
+CUresult emu_read(const struct emu_request *request, void *into)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	emu_enter();
+	result = ask(request, NULL, into, NULL, NULL);
 	emu_leave();
 	pthread_setcancelstate(cancel, &cancel);
 	return result;
@@ -266,7 +289,7 @@ CUresult emu_checkpoint_call(const struct emu_request *request, const void *in,
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	result = ask(request, in, reply, NULL);
+	result = ask(request, in, NULL, reply, NULL);
 	pthread_setcancelstate(cancel, &cancel);
 	return result;
 }
@@ -282,7 +305,7 @@ CUresult emu_kernel_call(uint64_t number, const void *in, uint64_t size, void **
 	if (forked || !initialized)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	result = ask(&q, in, &r, payload);
+	result = ask(&q, in, NULL, &r, payload);
 	pthread_setcancelstate(cancel, &cancel);
 	if (!result && r.payload == size)
 		return CUDA_SUCCESS;

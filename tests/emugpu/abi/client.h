@@ -92,6 +92,8 @@ CUresult emu_ready(void); /* has cuInit been called in this process (and not onl
 CUresult emu_result(enum emu_status status);
 /* Ask and wait. reply may be NULL; *payload, where asked for, is malloc'ed. */
 CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
+/* Ask for arg[2] bytes, and wait until they are there. */
+CUresult emu_read(const struct emu_request *request, void *into);
 CUresult emu_post(struct emu_request *request, const void *payload);
 CUresult emu_start_callbacks(void);
 CUresult emu_start_delivery(void);

@@ -38,17 +38,9 @@ static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstrea
 
 static CUresult read_now(const struct target *t, void *to, struct emu_request *q)
 {
-	struct emu_reply r;
-	void *data = NULL;
-	CUresult result;
-
 	q->op = EMU_READ;
 	q->arg[0] = t->id;
-	result = emu_sticky(t->ctx, emu_call(q, &r, &data));
-	if (!result && r.payload == q->arg[2])
-		memcpy(to, data, q->arg[2]);
-	free(data);
-	return result;
+	return emu_sticky(t->ctx, emu_read(q, to));
 }
 
 static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream)

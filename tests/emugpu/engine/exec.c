@@ -589,6 +589,8 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	    mmap(NULL, model->memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (!device->frames || device->memory == MAP_FAILED)
 		return -1;
+	/* Pages of 4 KiB, each when it is first used, cost more than the work on them. */
+	madvise(device->memory, model->memory, MADV_HUGEPAGE);
 	describe(device);
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
 		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
