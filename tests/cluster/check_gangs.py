@@ -22,7 +22,6 @@ from leased.slurm import usage_record
 from tests.cluster.machine import TRACE, UNIT
 from tests.cluster.site import Site
 from tests.conftest import ROOT
-from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
 from tests.slurm.ranks import Ranks, Row, halves
 
@@ -226,12 +225,14 @@ def test_a_node_that_dies_ends_its_job_and_nobody_else_waits(gangs: Site) -> Non
     gangs.other.goes_down("reboot", "--force", "--force")
     stays.gets_on(10)
     gangs.head.shell("scontrol update nodename=node2 state=down reason=died")
-    assert set(gangs.end(dies.number)) <= FINISHED - {"COMPLETED"}
+    # NODE_FAIL, unless mpirun has noticed it first: that of Open MPI 5 then ends with status 0.
+    print(gangs.end(dies.number), dies.log)
+    assert not dies.file(0, "done").exists()
     stays.gets_on(10)
     assert [t["job_id"] for t in gangs.status(gangs.head)["tenants"]] == [stays.number]
     gangs.other.comes_up()
     gangs.other.systemctl("enable", "--now", "slurmd")
-    gangs.head.shell("scontrol update nodename=node2 state=resume")
+    gangs.await_idle(1)  # node1 is in use
     after = submit(gangs, "after")
     for job in (after, stays):
         job.gets_on()
