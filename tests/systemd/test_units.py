@@ -135,7 +135,7 @@ def test_backstops_behind_the_daemons_own_limits(booted: Node) -> None:
 def test_the_daemon_does_not_wait_behind_jobs_for_a_core(booted: Node) -> None:
     """Of all units of the machine, in cgroups and without them."""
     assert booted.show(SERVICE, "CPUWeight") == "1000"
-    nice = booted.container.run("ps", "-o", "ni=", "-p", str(booted.main_pid())).stdout
+    nice = booted.container.run("ps", "-o", "ni=", "-p", str(booted.main_pid)).stdout
     assert nice.strip() == "-10"
 
 
