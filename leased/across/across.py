@@ -140,7 +140,8 @@ class Across:
         elif isinstance(event, Stopped):
             return member.stopped()
         else:
-            member.ends = member.changed = True
+            member.changed = member.changed or not member.ends
+            member.ends = True
         return []
 
     def receive(self, event: Received, now: int) -> list[Action]:

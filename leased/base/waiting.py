@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def is_done_within(future: asyncio.Future[Any], seconds: float) -> bool:
@@ -14,3 +17,18 @@ async def is_done_within(future: asyncio.Future[Any], seconds: float) -> bool:
     """
     done, _ = await asyncio.wait({future}, timeout=seconds)
     return bool(done)
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """What the work comes to. asyncio.TimeoutError: it takes longer. Then, and where the caller is
+    cancelled, it is ended first."""
+    task = asyncio.ensure_future(work)
+    try:
+        if not await is_done_within(task, seconds):
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # which is not said to have been lost where the caller was cancelled

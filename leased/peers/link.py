@@ -9,6 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from leased.across.messages import Message
+from leased.base.waiting import within
 from leased.peers import greeting, messages, sealed
 from leased.peers.greeting import Greeting, Stranger, Terms
 from leased.peers.munge import Munge
@@ -82,13 +83,15 @@ class Link:
             self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
+        if self.writer is not None:  # it was there at that moment
+            self.writer.close()
 
     async def _serve(self) -> None:
         """Connect, and again, for as long as there is something to say."""
         wait_s = AGAIN_S
         while self.sent or self.kept:
             try:
-                reader, writer = await asyncio.wait_for(self._connect(), GREETING_S)
+                reader, writer = await within(GREETING_S, self._connect())
             except (asyncio.TimeoutError, OSError, EOFError, ValueError, Stranger) as fault:
                 self._failed(fault)
                 self.sent = False
@@ -141,7 +144,7 @@ class Link:
         while self.sent:
             self.sent = False
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(reader.read(1), IDLE_S)
+                await within(IDLE_S, reader.read(1))
                 raise ConnectionResetError("it has ended the connection")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leased.across.messages import Message
+from leased.base.waiting import within
 from leased.peers import greeting, messages, sealed
 from leased.peers.greeting import Greeting, Stranger, Terms
 from leased.peers.link import GREETING_S, of_credential, read_frame, to_credential
@@ -123,7 +124,7 @@ class Server:
             return
         self.greeting += 1
         try:
-            first, seal = await asyncio.wait_for(self._greet(reader, writer), GREETING_S)
+            first, seal = await within(GREETING_S, self._greet(reader, writer))
         finally:
             self.greeting -= 1
         before = self.peers.get(first.caller)

@@ -47,6 +47,7 @@ def test_a_member_goes_through_a_whole_turn() -> None:
     assert isinstance(ended[0], Send)
     assert isinstance(ended[0].message, Report)
     assert ended[0].message.ends
+    assert b.handle(EndWanted("7"), 8) == []  # once for each that waits, and it has been said
     assert Stop("7") in told(b, Order("7", 2, 2, Phase.STOP), 9)
     assert not any(isinstance(done, Free) for done in b.handle(Stopped("7"), 10))
     assert Free("7", lined=False) in told(b, Order("7", 2, 3, Phase.REST), 11)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from leased.base.waiting import is_done_within
+import pytest
+
+from leased.base.waiting import is_done_within, within
 
 LONG_S = 600.0
 
@@ -30,5 +32,44 @@ def test_a_cancellation_that_comes_with_the_end_is_not_lost() -> None:
         task.cancel()
         await asyncio.wait({task})
         return task.cancelled()
+
+    assert asyncio.run(scene())
+
+
+async def answers(future: asyncio.Future[str]) -> str:
+    return await future
+
+
+async def asked(end: bool) -> tuple[asyncio.Future[str], asyncio.Task[str]]:
+    """What is waited for, by work of a task. end: it is done, and the work as well."""
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(within(LONG_S, answers(future)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    if end:
+        future.set_result("there")
+        await asyncio.sleep(0)
+    return future, task
+
+
+def test_work_is_waited_for_and_ended_when_it_takes_too_long() -> None:
+    async def scene() -> None:
+        _, task = await asked(end=True)
+        assert await task == "there"
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0, answers(never))
+        assert never.cancelled()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_cancellation_ends_the_work_and_is_not_lost_where_it_is_done(end: bool) -> None:
+    async def scene() -> bool:
+        future, task = await asked(end)
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled() and future.done()
 
     assert asyncio.run(scene())

@@ -1,4 +1,5 @@
-"""Jobs on two nodes with real daemons, processes and emulated GPUs, on loopback.
+"""Jobs on two nodes with real daemons, which have the priority that their unit gives them, real
+processes and emulated GPUs, on loopback.
 
 grants: how often one of two jobs that always want their GPUs began on both nodes. grant_ms: from
 when the last process of the one computed to when the last one of the other did: a handoff, with
@@ -151,9 +152,9 @@ def half(nodes: Nodes, place: Path, jobs: int, number: int) -> float:
 
 def measure(place: Path, munge: Path, seconds: float) -> dict[str, Any]:
     limits = '[limits]\nquantum_min = "50ms"\n'
-    with Nodes(place / "always", A_B, munge, limits) as nodes:
+    with Nodes(place / "always", A_B, munge, limits, timed=True) as nodes:
         found = always(nodes, seconds)
-    with Nodes(place / "half", A_B, munge) as nodes:
+    with Nodes(place / "half", A_B, munge, timed=True) as nodes:
         # What else the machine does changes: one alone before it, and one behind it.
         before, together, behind = (half(nodes, place, n, job) for n, job in HALVES)
     return found | {"rl_pair_speedup": round((before + behind) / together, 2)}

@@ -1,9 +1,10 @@
 """What a node's jobs are to the daemon, without GPUs: a slurmstepd each, and one process that
 speaks the wire, always wants its GPU and gives it back when it is told to.
 
-`python -m tests.bench.across_ranks RUN_DIR LOGS GPUS JOB=NODE,NODE...`: each job registers on
-RUN_DIR/admin.sock with GPU number JOB % GPUS. LOGS/JOB.NODE gets a row for each thing that happens:
-what, when (ns of this machine's monotonic clock).
+`python -m tests.bench.across_ranks RUN_DIR LOGS GPUS TURN JOB=NODE,NODE...`: each job registers on
+RUN_DIR/admin.sock with GPU number JOB % GPUS and `tq:TURN`. LOGS/JOB.NODE gets a row for each thing
+that happens: what, when (ns of this machine's monotonic clock), and for how many ns the process had
+no processor for it: before it heard of a lease or its end, and before it had given one back.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from _gpulease import lib
 
+from tests.bench.processor_waits import Delay
 from tests.support.tenant import register
 from tests.support.wire_client import WireClient, end_with_parent
 
-OPTIONS = "tq:50ms,lock:on"
 STOPS_S = 0.0002  # that work needs to stop in mid-kernel
 GRANTED, REVOKED, RELEASED = range(3)
-ROW = struct.Struct("=QQ")
-
-Row = tuple[int, int]
+ROW = struct.Struct("=QQQ")
 
 
-def rows(path: Path) -> Iterator[Row]:
-    """What has been noted, without a row that is being written."""
-    data = path.read_bytes() if path.exists() else b""
-    yield from ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size])
+class Job(NamedTuple):
+    """gpu: its number here. nodes: if there are several."""
+
+    number: int
+    gpu: int
+    nodes: list[str]
 
 
 class Rank(WireClient):
@@ -42,9 +43,16 @@ class Rank(WireClient):
     def __init__(self, path: Path, log: Path):
         super().__init__(path)
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.delay = Delay()
 
-    def note(self, what: int) -> None:
-        os.write(self.log, ROW.pack(what, time.monotonic_ns()))
+    def note(self, what: int, when: int = 0) -> None:
+        """It has happened now, or then."""
+        when = when or time.monotonic_ns()
+        os.write(self.log, ROW.pack(what, when, self.delay.more()))
+
+    def serve(self, sock: socket.socket) -> None:
+        self.delay.more()
+        super().serve(sock)
 
     def granted(self, _: socket.socket, epoch: int) -> None:
         if epoch != self.held:
@@ -56,14 +64,16 @@ class Rank(WireClient):
             return
         self.note(REVOKED)
         time.sleep(STOPS_S)
-        self.note(RELEASED)
+        self.delay.more()
+        released = time.monotonic_ns()
         self.release(sock, lib.GL_RELEASED_STOPPED)
+        self.note(RELEASED, released)
 
 
-def run_job(run_dir: Path, log: Path, gpus: int, job: int, nodes: list[str]) -> None:
+def run_job(run_dir: Path, log: Path, options: str, job: Job) -> None:
     """This process is the job's slurmstepd from here on; its child is the rank."""
     end_with_parent()
-    register(run_dir / "admin.sock", job, OPTIONS, [job % gpus], nodes=nodes)
+    register(run_dir / "admin.sock", job.number, options, [job.gpu], nodes=job.nodes)
     if os.fork() == 0:
         end_with_parent()
         Rank(run_dir / "tenant.sock", log).run()
@@ -74,12 +84,13 @@ def run_job(run_dir: Path, log: Path, gpus: int, job: int, nodes: list[str]) -> 
 def main() -> None:
     end_with_parent()
     run_dir, logs, gpus = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    here = os.environ["SLURMD_NODENAME"]
-    for text in sys.argv[4:]:
-        job, nodes = text.split("=")
+    here, options = os.environ["SLURMD_NODENAME"], f"tq:{sys.argv[4]},lock:on"
+    for text in sys.argv[5:]:
+        number, nodes = text.split("=")
+        several = nodes.split(",") if nodes else []
+        job = Job(int(number), int(number) % gpus, several)
         if os.fork() == 0:
-            several = nodes.split(",") if nodes else []
-            run_job(run_dir, logs / f"{job}.{here}", gpus, int(job), several)
+            run_job(run_dir, logs / f"{number}.{here}", options, job)
     signal.pause()
 
 

@@ -21,11 +21,25 @@ Down = tuple[int, int]  # from when a node's daemon was dead to when the next on
 
 
 class Had(NamedTuple):
-    """revoked: 0: it has not been told to stop. released: 1 << 62: not yet."""
+    """revoked: 0: it has not been told to stop. released: 1 << 62: not yet. late, revoked_late,
+    released_late: for how long it had no processor and was ready to hear of its lease, of its end,
+    and to say that it gives it back."""
 
     granted: int
     revoked: int
     released: int
+    late: int = 0
+    revoked_late: int = 0
+    released_late: int = 0
+
+    @property
+    def told(self) -> int:
+        """When the word of its lease had come."""
+        return self.granted - self.late
+
+    @property
+    def told_to_stop(self) -> int:
+        return self.revoked - self.revoked_late
 
 
 NOT_YET = 1 << 62
@@ -52,7 +66,7 @@ class Log:
     def __init__(self, path: Path):
         self.path, self.read = path, 0
         self.done: list[Had] = []
-        self.granted = self.revoked = 0
+        self.granted = self.revoked = self.late = self.revoked_late = 0
 
     def had(self) -> Sequence[Had]:
         """When it had its GPU, in order. A row that is being written is left for the next time."""
@@ -62,18 +76,21 @@ class Log:
                 data = file.read()
             whole = len(data) // ROW.size * ROW.size
             self.read += whole
-            for what, at in ROW.iter_unpack(data[:whole]):
-                self._take(what, at)
-        return [*self.done, Had(self.granted, self.revoked, NOT_YET)] if self.granted else self.done
+            for row in ROW.iter_unpack(data[:whole]):
+                self._take(*row)
+        return [*self.done, self._until(NOT_YET)] if self.granted else self.done
 
-    def _take(self, what: int, at: int) -> None:
-        if what == GRANTED:
-            self.granted = self.granted or at  # else it had an older lease, and has not released
+    def _until(self, released: int, late: int = 0) -> Had:
+        return Had(self.granted, self.revoked, released, self.late, self.revoked_late, late)
+
+    def _take(self, what: int, at: int, late: int) -> None:
+        if what == GRANTED and not self.granted:  # else it had an older lease, and has it still
+            self.granted, self.late = at, late
         elif what == REVOKED:
-            self.revoked = at
+            self.revoked, self.revoked_late = at, late
         elif what == RELEASED and self.granted:
-            self.done.append(Had(self.granted, self.revoked, at))
-            self.granted = self.revoked = 0
+            self.done.append(self._until(at, late))
+            self.granted = self.revoked = self.late = self.revoked_late = 0
 
 
 def read_all(logs: Mapping[Place, Log]) -> dict[Place, Sequence[Had]]:

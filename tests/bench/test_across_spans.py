@@ -56,17 +56,19 @@ def test_a_job_needs_no_gpu_where_no_step_has_begun() -> None:
 def test_a_log_is_read_on_and_a_lease_that_nobody_has_ended_goes_on(tmp_path: Path) -> None:
     log = Log(tmp_path / "2.a")
     assert log.had() == []
-    rows = [(GRANTED, 5), (REVOKED, 8), (RELEASED, 9), (GRANTED, 20), (GRANTED, 25), (REVOKED, 26)]
+    rows = [(GRANTED, 5, 2), (REVOKED, 8, 1), (RELEASED, 9, 6)]
+    rows += [(GRANTED, 20, 0), (GRANTED, 25, 3), (REVOKED, 26, 4)]
     data = b"".join(ROW.pack(*row) for row in rows)
     log.path.write_bytes(data[:-3])
-    assert log.had() == [Had(5, 8, 9), Had(20, 0, NOT_YET)]
-    log.path.write_bytes(data + ROW.pack(RELEASED, 30))
-    assert log.had() == [Had(5, 8, 9), Had(20, 26, 30)]
+    assert log.had() == [Had(5, 8, 9, 2, 1, 6), Had(20, 0, NOT_YET)]
+    log.path.write_bytes(data + ROW.pack(RELEASED, 30, 0))
+    assert log.had() == [Had(5, 8, 9, 2, 1, 6), Had(20, 26, 30, 0, 4)]
+    assert (log.had()[0].told, log.had()[1].told_to_stop) == (3, 22)
 
 
 def test_what_begins_while_the_logs_are_read_is_left_for_the_next_time(tmp_path: Path) -> None:
     """A log that was read before it may not have the release that this followed."""
     log, later = Log(tmp_path / "2.a"), time.monotonic_ns() + 10**15
     rows = [(GRANTED, 5), (REVOKED, 8), (RELEASED, 9), (GRANTED, later)]
-    log.path.write_bytes(b"".join(ROW.pack(*row) for row in rows))
+    log.path.write_bytes(b"".join(ROW.pack(*row, 0) for row in rows))
     assert read_all({(2, "a"): log}) == {(2, "a"): [Had(5, 8, 9)]}

@@ -6,17 +6,14 @@ different in is changed (`typed`); everything else is what a new administrator h
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.cluster.machine import UNIT, Machine
+from tests.cluster.machine import CONFIG, UNIT, Machine
 from tests.cluster.site import Site
 from tests.docs import documents
 from tests.slurm.processes import wait_until
 
 ADMIN = "docs/admin.md"
-CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 BIG, SMALL = 160, 8  # MiB: two big ones do not fit on a GPU of 256
 ENDLESS = 1_000_000  # steps
 NEXT = "99.0.0"
@@ -51,18 +48,6 @@ def site(bare: Site) -> Site:
     return bare
 
 
-def configured(machine: Machine, table: str, text: str) -> None:
-    """A line in a table of gpu-leased.toml, in which all of them stand commented."""
-    file = machine.root / CONFIG.lstrip("/")
-    file.write_text(re.sub(rf"(?m)^\[{table}\]$", f"[{table}]\n{text}", file.read_text(), count=1))
-
-
-def drop_in(machine: Machine, unit: str, text: str) -> None:
-    """As `systemctl edit` writes it."""
-    machine.write(f"/etc/systemd/system/{unit}.d/override.conf", text)
-    machine.systemctl("daemon-reload")
-
-
 def test_a_first_job_shares(site: Site) -> None:
     site.as_user(documents.shown(ADMIN, "srun --gres=shard:1"))
 
@@ -87,8 +72,8 @@ def test_a_configless_node_needs_nothing_more(site: Site) -> None:
     node.systemctl("stop", "slurmd")
     node.shell(f"mkdir /root/kept && cd /etc/slurm && mv {files} /root/kept")
     server = "SLURMD_OPTIONS=--conf-server=node1"
-    drop_in(
-        node, "slurmd.service", f"[Unit]\nConditionPathExists=\n[Service]\nEnvironment={server}\n"
+    node.drop_in(
+        "slurmd.service", f"[Unit]\nConditionPathExists=\n[Service]\nEnvironment={server}\n"
     )
     node.shell(f"echo {server} >/etc/default/slurmd")
     node.systemctl("start", "slurmd")
@@ -104,7 +89,7 @@ def test_a_configless_node_needs_nothing_more(site: Site) -> None:
 
 
 def test_the_daemon_is_configured(site: Site) -> None:
-    configured(site.head, "defaults", 'options = "tq:7"')
+    site.head.configure("defaults", 'options = "tq:7"')
     for line in documents.section(ADMIN, "Configure the daemon"):
         typed(site.head, line)
         if "lock=on" in line:
@@ -120,9 +105,9 @@ def test_the_daemon_is_configured(site: Site) -> None:
 
 
 def test_directories_of_the_site_s_own_need_a_drop_in(site: Site) -> None:
-    configured(site.other, "daemon", 'state_dir = "/srv/gpu-leased"')
+    site.other.configure("daemon", 'state_dir = "/srv/gpu-leased"')
     site.other.shell("mkdir /srv/gpu-leased")
-    drop_in(site.other, UNIT, "[Service]\nReadWritePaths=/srv/gpu-leased\n")
+    site.other.drop_in(UNIT, "[Service]\nReadWritePaths=/srv/gpu-leased\n")
     site.other.systemctl("restart", UNIT)
     assert (site.other.root / "srv/gpu-leased/usage.db").exists()
     site.other.shell(f"sed -i '/^state_dir/d' {CONFIG}; systemctl revert {UNIT}")
@@ -132,7 +117,7 @@ def test_directories_of_the_site_s_own_need_a_drop_in(site: Site) -> None:
 def test_in_operation(site: Site) -> None:
     job = site.submit("node1", SMALL, ENDLESS)
     site.get_on(job)
-    configured(site.head, "metrics", 'listen = "127.0.0.1:9747"')
+    site.head.configure("metrics", 'listen = "127.0.0.1:9747"')
     said = {}
     for line in documents.section(ADMIN, "In operation"):
         if "drain 0" in line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ from tests.systemd.container import NAMESPACES, ROOT, Container
 
 USER = "alice"
 UNIT = "gpu-leased.service"
+CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 DRIVER = "/usr/lib/emulated-driver"
 GPUS = 2
 PROGRAM = "/srv/job.py"
+TRACE = "run/emugpu/trace"  # who computed when on its GPUs
 BOOT_S = 180.0
 
 
@@ -43,6 +46,7 @@ class Machine(Container):
 
     def set_up(self) -> None:
         """What a GPU node has before us: a user, a driver and GPUs."""
+        number = list(ADDRESSES).index(self.name)  # its GPUs' UUIDs are not those of other nodes
         self.run("useradd", "--create-home", "--uid=1500", USER)
         there = self.root / DRIVER.lstrip("/")
         there.mkdir(parents=True)
@@ -57,7 +61,9 @@ class Machine(Container):
         self.write(
             "/etc/systemd/system/emugpu.service",
             f"[Service]\nExecStart={DRIVER}/emugpud --dir /run/emugpu --devices {GPUS} "
-            f"--model {DRIVER}/emu-h200-small.ini\nRuntimeDirectory=emugpu\n"
+            f"--model {DRIVER}/emu-h200-small.ini --node {number} "
+            f"--trace /{TRACE}\n"
+            "RuntimeDirectory=emugpu\n"
             "[Install]\nWantedBy=multi-user.target\n",
         )
         self.write(
@@ -78,14 +84,33 @@ class Machine(Container):
         assert done.returncode != 0, done.stdout
         return done.stdout
 
+    def configure(self, table: str, text: str) -> None:
+        """A line in a table of gpu-leased.toml, in which all of them stand commented."""
+        file = self.root / CONFIG.lstrip("/")
+        file.write_text(
+            re.sub(rf"(?m)^\[{table}\]$", f"[{table}]\n{text}", file.read_text(), count=1)
+        )
+
+    def drop_in(self, unit: str, text: str) -> None:
+        """As `systemctl edit` writes it."""
+        self.write(f"/etc/systemd/system/{unit}.d/override.conf", text)
+        self.systemctl("daemon-reload")
+
     def reboot(self) -> None:
         """Returns when its systemd is up again."""
+        self.goes_down("--no-block", "reboot")
+        self.comes_up()
+
+    def goes_down(self, *how: str) -> None:
+        """By this order for systemctl; it is booted again at once."""
         before = self.pid
-        self.run("systemctl", "--no-block", "reboot")
+        self.run("systemctl", *how, check=False)
         wait_until(
             f"{self.name} to go down", lambda: not Path(f"/proc/{before}").exists(), timeout=BOOT_S
         )
         self.pid = 0
+
+    def comes_up(self) -> None:
         wait_until(f"{self.name} to boot", self._is_running, timeout=BOOT_S)
 
     def packages(self, directory: str) -> list[str]:

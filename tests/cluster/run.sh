@@ -69,10 +69,11 @@ make_node_tree() {
 	mv "$tree.new" "$tree"
 }
 
-# What our packages depend on and recommend, of the distribution's.
+# What our packages depend on and recommend, of the distribution's; and the MPI of users' jobs.
 bring_dependencies() {
 	inside "$1-node" "set -e; export DEBIAN_FRONTEND=noninteractive
 		apt-get update -qq
+		apt-get install -y -qq --no-install-recommends openmpi-bin
 		apt-get install -y -qq /debs/now/*.deb
 		dpkg -P gpu-leased gpu-lease-shim slurm-spank-gpu-share
 		rm -rf /var/cache/apt/archives"

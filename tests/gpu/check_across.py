@@ -137,7 +137,7 @@ def check_ring(nodes: TwoNodes, quantum: str) -> Result:
             had = {job: nodes.handoffs(job) for job in jobs}
         took = time.monotonic() - began
         for job in jobs:
-            (nodes.work / f"ring{job}.end").touch()
+            (nodes.work / f"ring{job}.0.end").touch()
         for each in ranks:
             try:
                 each.process.wait(min(30.0, left_s()))

@@ -144,6 +144,30 @@ def test_a_node_of_which_no_job_is_left_is_called_no_more(munge: Munge) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("moment", range(8))
+def test_a_daemon_ends_at_whatever_moment_another_one_has_ended(munge: Munge, moment: int) -> None:
+    """moment: so many turns of the loop after the other one could not be reached."""
+
+    async def run() -> None:
+        unreachable: asyncio.Future[link.Address] = asyncio.get_running_loop().create_future()
+
+        async def address(_: str) -> link.Address:
+            return await unreachable
+
+        peers = Peers("a", TERMS, munge, address, lambda *_: None)
+        peers.send("b", ORDER)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        unreachable.set_exception(OSError("it has ended"))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(peers.close())
+        done, _ = await asyncio.wait({closing}, timeout=30)
+        assert done, "it goes on"
+
+    asyncio.run(run())
+
+
 def test_nodes_whose_jobs_may_take_other_times_to_stop_do_not_speak(munge: Munge) -> None:
     async def run() -> None:
         async with pair(munge, Terms(30_000_000_000)) as (a, b):

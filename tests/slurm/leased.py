@@ -55,7 +55,8 @@ class Leased:
     activated: the sockets are ours, as they are systemd's where its units are used:
     whoever comes while the daemon is down waits in their backlogs.
     preload: the interposer that its jobs get. hurried: pauses to be shorter, see hurried.py.
-    debug: its log says more. within: what its command begins with, as nsenter's.
+    debug: its log says more. within: what its command begins with, as nsenter's. through: a module
+    that runs it, with what that is told.
     """
 
     def __init__(
@@ -70,8 +71,9 @@ class Leased:
         hurried: Sequence[str] = (),
         debug: bool = False,
         within: Sequence[str] = (),
+        through: Sequence[str] = (),
     ):
-        self.within = list(within)
+        self.within, self.through = list(within), list(through)
         self.hurried = list(hurried)
         self.debug = debug
         self.prefix = prefix
@@ -122,6 +124,8 @@ class Leased:
             command.append("--debug")
         if self.hurried:
             command = ["tests.slurm.hurried", *self.hurried, "--", *command]
+        if self.through:
+            command = [*self.through, "--", *command]
         command = [*self.within, sys.executable, "-m", *command]
         if not self.sockets and not self.kept:
             return command

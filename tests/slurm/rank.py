@@ -4,8 +4,8 @@ In each step a rank works on its buffer, sends a part of it from its GPU to the 
 compares what it gets from the rank before it with what that must have computed. So no rank gets
 further than a step without the others. `NAME.RANK.pid` in the folder says which process it is,
 `NAME.RANK.steps` has a byte for each step, and `NAME.RANK.done` is there when all were right. They
-end once the file `NAME.end` is there. Who is which rank says srun, mpirun or torchrun. --mpi: the
-data goes round by MPI, else by TCP.
+end once the file `NAME.0.end` is there. Who is which rank says srun, mpirun or torchrun. --mpi: the
+data goes round by MPI, else by TCP. It needs the driver's library and MPI's, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ import os
 import socket
 import struct
 import time
+from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-from cuda.bindings import driver
-
-from tests.demo.job import WORD, Gpu, call, pattern_and_weights
 from tests.slurm.mpi import Mpi
+from tests.support.plain_job import WORD, allocate, call
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+KERNELS = Path(__file__).resolve().parents[1] / "emugpu" / "kernels.ptx"
 WORDS = 4096  # that go round
+PERIOD = 65521  # words until the pattern comes again: a prime, so no two pages are equal
+BITS = 0xFFFFFFFF
 LAST = struct.Struct("q")  # before them: after which step all end
 NEVER = 1 << 62
 PLACES = (
@@ -81,11 +78,11 @@ def ring(folder: Path, name: str, rank: int, size: int) -> tuple[socket.socket, 
     return after, before
 
 
-def computed(rank: int, step: int, rounds: int) -> NDArray[np.uint32]:
-    """The part that goes round of a rank's buffer, after so many steps."""
-    pattern, _ = pattern_and_weights(WORDS)
+def computed(rank: int, step: int, rounds: int, words: int) -> bytes:
+    """So many words of a rank's buffer, after so many steps."""
     base = 17 + (rank + 1) * rounds * step
-    return np.asarray(pattern + np.uint32(base & 0xFFFFFFFF), dtype=np.uint32)
+    once = array("I", [(n * 2654435761 + base) & BITS for n in range(min(words, PERIOD))])
+    return (once.tobytes() * (words // len(once) + 1))[: words * WORD]
 
 
 def receive(before: socket.socket, size: int) -> bytes:
@@ -100,25 +97,22 @@ def receive(before: socket.socket, size: int) -> bytes:
 
 def run(options: argparse.Namespace, rank: int, size: int, others: Ring | Mpi) -> None:
     """ValueError: another rank has sent what it cannot have computed."""
-    gpu = Gpu()
-    gpu.allocate(options.bytes, options.bytes)
-    (piece,) = gpu.pieces
-    out = np.zeros(WORDS, dtype=np.uint32)
+    call("cuInit", 0)
+    buffer = allocate(KERNELS.read_bytes(), 0, options.bytes)
+    buffer.write(computed(rank, 0, 0, buffer.words))
     step, last = 0, NEVER
     with (options.folder / f"{options.name}.{rank}.steps").open("ab", buffering=0) as steps:
         while step < last:
             step += 1
-            if last == NEVER and (options.folder / f"{options.name}.end").exists():
+            if last == NEVER and (options.folder / f"{options.name}.0.end").exists():
                 last = step + size  # by then all have heard of it
-            gpu.add(piece, rank + 1, options.rounds)
-            call(driver.cuMemcpyDtoH, out.ctypes.data, piece.pointer, WORDS * WORD)
-            said = others.exchange(LAST.pack(last) + out.tobytes())
+            buffer.launch(rank + 1, options.rounds)
+            said = others.exchange(LAST.pack(last) + buffer.read(WORDS))
             last = min(last, *LAST.unpack(said[: LAST.size]))
-            wanted = computed((rank - 1) % size, step, options.rounds)
-            if not np.array_equal(np.frombuffer(said[LAST.size :], dtype=np.uint32), wanted):
+            if said[LAST.size :] != computed((rank - 1) % size, step, options.rounds, WORDS):
                 raise ValueError(f"step {step}: not what rank {(rank - 1) % size} has computed")
             steps.write(b".")
-    if not gpu.checksum(piece).ok():
+    if buffer.read(buffer.words) != computed(rank, step, options.rounds, buffer.words):
         raise ValueError("the whole buffer is not what it must be")
 
 

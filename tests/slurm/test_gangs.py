@@ -13,8 +13,9 @@ import pytest
 
 from leased.slurm import usage_record
 from tests.slurm import accounted
-from tests.slurm.gangs import Gang, halves, submit
+from tests.slurm.gangs import Gang, submit
 from tests.slurm.processes import wait_until
+from tests.slurm.ranks import halves
 from tests.slurm.several_nodes import SeveralNodes, several_nodes
 from tests.support.ports import free_port
 
@@ -149,11 +150,11 @@ def test_a_step_on_one_node_needs_no_others(cluster: SeveralNodes) -> None:
     alone = "RANK=0 WORLD_SIZE=1 ${rank%% --name *} --name part"
     beside = submit(cluster, "beside-part", nodes=[1])
     whole = submit(cluster, "parts", script=f"{alone} && srun $rank")
-    part = Gang(cluster, whole.number, "part", [0])
+    part = Gang(whole.number, "part", [0], cluster)
     part.gets_on()
     beside.gets_on()
     assert whole.number not in cluster.sites[1].tenants()
-    (cluster.work / "part.end").touch()
+    (cluster.work / "part.0.end").touch()
     whole.gets_on()
     beside.gets_on()
     for gang in (whole, beside):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,11 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = "record"  # of a node's events, in its folder
+NOTES_WAITS = "tests.bench.processor_waits"
+WAITS = "waits"  # of its daemon for a processor, there too
+UNIT = ROOT / "packaging" / "gpu-leased.service.in"
+# For the process itself, and for its session where the kernel weighs those.
+GOES_FIRST = 'echo {0} >/proc/self/autogroup; exec nice -n {0} "$@"'
 
 
 @contextlib.contextmanager
@@ -78,6 +84,13 @@ def peers_conf(
     )
 
 
+def goes_first() -> list[str]:
+    """What a command begins with that has the priority of the daemon's unit; needs root."""
+    found = re.search(r"^Nice=(-\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert found, UNIT
+    return ["sh", "-c", GOES_FIRST.format(found[1]), "sh"]
+
+
 class Node:
     """name: as Slurm would call it. gpu, leased: its own."""
 
@@ -88,6 +101,11 @@ class Node:
         """What its daemons have recorded, the older one first."""
         newer = self.place / RECORD
         return [path for path in (Path(f"{newer}.1"), newer) if path.exists()]
+
+    @property
+    def waits(self) -> Path:
+        """What tests/bench/processor_waits.py has noted of its daemons."""
+        return self.place / WAITS
 
     def job(self, job_id: int) -> dict[str, Any]:
         """What status says of the job."""
@@ -103,7 +121,9 @@ class Node:
 class Nodes:
     """names: in the order that is the same on all of them. extra: for each configuration. lan: the
     network that they are on; None: loopback. gpus: of each. traced: their daemons record events
-    (Node.records) and log what those of jobs on several nodes lead to."""
+    (Node.records) and log what those of jobs on several nodes lead to. timed: they have the
+    priority that their unit gives them, and note how long they wait for a processor (Node.waits).
+    """
 
     def __init__(
         self,
@@ -115,6 +135,7 @@ class Nodes:
         lan: Lan | None = None,
         gpus: int = 1,
         traced: bool = False,
+        timed: bool = False,
     ):
         self.names = tuple(names)
         self.ports = {name: free_port() for name in names}
@@ -128,9 +149,12 @@ class Nodes:
                 conf = f'record = "{place / name / RECORD}"\n{conf}'
             gpu = EmulatedGpu(place / name / "gpu", devices=gpus, trace=True, node=number)
             env = os.environ | gpu.env | {"SLURMD_NODENAME": name}
-            run, within = place / name / "run", lan.enter(name) if lan else ()
             daemon = Leased(
-                place / name, run, env, conf, preload=CHECKED, debug=traced, within=within
+                *(place / name, place / name / "run", env, conf),
+                preload=CHECKED,
+                debug=traced,
+                within=[*(lan.enter(name) if lan else ()), *(goes_first() if timed else ())],
+                through=[NOTES_WAITS, str(place / name / WAITS)] if timed else (),
             )
             self.nodes[name] = Node(name, place / name, gpu, daemon)
 

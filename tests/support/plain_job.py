@@ -42,23 +42,35 @@ class Buffer:
     def enter(self) -> None:
         call("cuCtxSetCurrent", self.context)
 
-    def step(self) -> None:
+    def launch(self, value: int, rounds: int) -> None:
+        """So many times: adds the value to every word."""
         values = (
             self.pointer,
             ctypes.c_uint64(self.words),
-            ctypes.c_uint32(1),
-            ctypes.c_uint32(1),
+            ctypes.c_uint32(value),
+            ctypes.c_uint32(rounds),
         )
         addresses = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
         self.enter()
         call("cuLaunchKernel", self.add, 1024, 1, 1, 256, 1, 1, 0, None, addresses, None)
+
+    def step(self) -> None:
+        self.launch(1, 1)
         call("cuCtxSynchronize")
 
-    def check(self, steps: int) -> None:
-        host = ctypes.create_string_buffer(self.words * WORD)
+    def read(self, words: int) -> bytes:
+        """The first of them."""
+        host = ctypes.create_string_buffer(words * WORD)
         self.enter()
-        call("cuMemcpyDtoH_v2", host, self.pointer, ctypes.c_size_t(self.words * WORD))
-        if host.raw != (FIRST + steps).to_bytes(WORD, "little") * self.words:
+        call("cuMemcpyDtoH_v2", host, self.pointer, ctypes.c_size_t(words * WORD))
+        return host.raw
+
+    def write(self, data: bytes) -> None:
+        self.enter()
+        call("cuMemcpyHtoD_v2", self.pointer, data, ctypes.c_size_t(len(data)))
+
+    def check(self, steps: int) -> None:
+        if self.read(self.words) != (FIRST + steps).to_bytes(WORD, "little") * self.words:
             raise SystemExit("the memory is not what it has to be")
 
 

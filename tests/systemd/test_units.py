@@ -132,6 +132,13 @@ def test_backstops_behind_the_daemons_own_limits(booted: Node) -> None:
     assert booted.show(COPIES, "CPUQuotaPerSecUSec") == "4s"
 
 
+def test_the_daemon_does_not_wait_behind_jobs_for_a_core(booted: Node) -> None:
+    """Of all units of the machine, in cgroups and without them."""
+    assert booted.show(SERVICE, "CPUWeight") == "1000"
+    nice = booted.container.run("ps", "-o", "ni=", "-p", str(booted.main_pid)).stdout
+    assert nice.strip() == "-10"
+
+
 def test_the_keeper_of_copies_may_do_next_to_nothing(booted: Node) -> None:
     said = booted.container.run(
         "systemd-analyze", "security", "--no-pager", "--threshold=14", COPIES
