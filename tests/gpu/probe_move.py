@@ -31,7 +31,7 @@ STATES = ("running", "locked", "checkpointed", "failed")
 CALL_S = 8.0  # a call that takes longer hangs
 NOBODY = 65534
 POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-SPIN_MS = 6000
+SPIN_MS = 4000  # less than a lock waits for
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 
 
