@@ -174,13 +174,24 @@ class Storm:
         self.gpu.fail(device["index"], fault)
 
     def _wait_for_begin(self) -> None:
-        """Until every job that is well computes or has ended."""
+        """Until every job that is well computes or has ended. TimeoutError names the others."""
 
-        def begun() -> bool:
+        def missing() -> list[str]:
             self.continue_stopped()
-            return all(run.hurt or run.steps_done() for run in self.runs.values())
+            runs = self.runs.items()
+            return [name for name, run in runs if not run.hurt and not run.steps_done()]
 
-        wait_until("every job to begin", begun, timeout=3 * STALLED_S, step=LOOK_S)
+        try:
+            wait_until(
+                "every job to begin", lambda: not missing(), timeout=3 * STALLED_S, step=LOOK_S
+            )
+        except TimeoutError as fault:
+            said = [self.slurm.run("squeue", "-l").stdout, *map(self._log_of, missing())]
+            raise TimeoutError("\n".join([f"{fault}; not begun: {missing()}", *said])) from None
+
+    def _log_of(self, name: str) -> str:
+        log = self.runs[name].out / f"{name}.log"
+        return f"{name}: {log.read_text() if log.exists() else 'no output'}"
 
     def calm(self) -> None:
         """Nothing more happens: what was stopped or forced is put back."""
