@@ -12,21 +12,26 @@ from leased.base.errors import Refused
 from leased.gpus.devices import Gpu
 from leased.leasing.tenant import Tenant
 from leased.moving.choice import Choice
-from leased.moving.idle_gpus import IdleGpus, Looked
+from leased.moving.idle_gpus import BEAT_S, IdleGpus, Looked
 
 log = logging.getLogger("gpu-leased")
 
+REST_S = 1.0
 WHY = "it takes turns with others, and that GPU has room for it"
 
 
 @dataclass
 class IdleMoves:
-    """Call beat() every idle_gpus.BEAT_S. hindered: by job, what has hindered its move, which the
+    """Call beat() every pause() seconds. hindered: by job, what has hindered its move, which the
     log says once."""
 
     moves: Moves
     gpus: IdleGpus = field(default_factory=IdleGpus)
     hindered: dict[int, str] = field(default_factory=dict)
+
+    def pause(self) -> float:
+        """Seconds. Where it is off, all that is looked for is whether it is still."""
+        return BEAT_S if self.moves.config().move_idle else REST_S
 
     async def beat(self) -> None:
         """Look once, and begin a move if one is worth it."""

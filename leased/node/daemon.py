@@ -35,7 +35,6 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
-from leased.moving import idle_gpus
 from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Mover
 from leased.moving.saver import Saver
@@ -216,7 +215,7 @@ class Daemon:
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         self.tasks.every(mps.LOOK_S, self.mps.beat)
-        self.tasks.every(idle_gpus.BEAT_S, self.idle_moves.beat)
+        self.tasks.every(self.idle_moves.pause, self.idle_moves.beat)
         gpus = self.leases.gpus.slurms()
         words = f"{count(len(gpus), 'GPU')}, {count(len(self.leases.tenants), 'job')}"
         notify(f"READY=1\nSTATUS={words}")
