@@ -15,7 +15,7 @@ from leased.leasing.tenant import Tenant
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
 POLL_S = 0.003
-REST_S = 10.0
+REST_S = 10.0  # for what slows down the driver's checkpoint: most of it is gone by then
 READY_S = 60.0  # for host memory: what is not there by then is made when memory leaves
 
 
@@ -36,13 +36,9 @@ class Drain:
         than the bytes."""
         memory_orders.make_ready(tenant)
 
-    async def until_ready(self, tenant: Tenant) -> None:
-        """Wait for that. Stays: it has ended."""
-        await self._until_ready(tenant, READY_S)
-
-    async def _until_ready(self, tenant: Tenant, most_s: float) -> None:
-        """Until all of its processes that are there now have said READY, or have ended, and no
-        longer than that."""
+    async def until_ready(self, tenant: Tenant, most_s: float = READY_S) -> None:
+        """Wait until all of its processes that are there now have said READY, or have ended, and
+        no longer than that. Stays: it has ended."""
         clients, until = list(tenant.clients), self._leases.clock() + int(most_s * 1e9)
 
         def is_over(_: Tenant) -> bool:
@@ -76,7 +72,7 @@ class Drain:
         for client in tenant.clients:
             client.ready = False
         tenant.tell_all(books.MOVES)
-        await self._until_ready(tenant, REST_S)
+        await self.until_ready(tenant, REST_S)
 
     def unpark(self, tenant: Tenant) -> None:
         """Let it go on, if it is this that has parked it."""

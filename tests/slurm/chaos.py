@@ -186,12 +186,9 @@ class Storm:
                 "every job to begin", lambda: not missing(), timeout=3 * STALLED_S, step=LOOK_S
             )
         except TimeoutError as fault:
-            said = [self.slurm.run("squeue", "-l").stdout, *map(self._log_of, missing())]
-            raise TimeoutError("\n".join([f"{fault}; not begun: {missing()}", *said])) from None
-
-    def _log_of(self, name: str) -> str:
-        log = self.runs[name].out / f"{name}.log"
-        return f"{name}: {log.read_text() if log.exists() else 'no output'}"
+            said = [f"{fault}; not begun: {missing()}", self.slurm.run("squeue", "-l").stdout]
+            said += [f"{name}: {self.runs[name].log()}" for name in missing()]
+            raise TimeoutError("\n".join(said)) from None
 
     def calm(self) -> None:
         """Nothing more happens: what was stopped or forced is put back."""

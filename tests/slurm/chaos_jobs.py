@@ -189,4 +189,6 @@ class Run:
         return {rank: json.loads(f.read_text()) for rank, f in files.items() if f.exists()}
 
     def log(self) -> str:
-        return (self.out / f"{self.spec.name}.log").read_text(errors="replace")
+        """Nothing: it has not begun."""
+        log = self.out / f"{self.spec.name}.log"
+        return log.read_text(errors="replace") if log.exists() else ""

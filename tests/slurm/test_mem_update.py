@@ -7,7 +7,6 @@ slurmstepd does not know what the job uses, and takes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,8 @@ from tests.slurm.test_swap import (
     swapping_site,
     tell_to_end,
 )
+from tests.support.machine import CGROUPS, has_controllers
 
-CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "freezer")
 BY_CGROUPS = ["PrologFlags=Contain", "ProctrackType=proctrack/cgroup", "TaskPlugin=task/cgroup"]
 MARGIN = 20  # percent of what the job uses
@@ -39,7 +38,7 @@ MARGIN = 20  # percent of what the job uses
 def why_not() -> str:
     if slurm_version() < (26, 5):
         return "memory of a running job is taken back from Slurm 26.05 on"
-    if not all(os.access(CGROUPS / name, os.W_OK) for name in CONTROLLERS):
+    if not has_controllers(*CONTROLLERS):
         return f"Slurm needs {CGROUPS} with {', '.join(CONTROLLERS)} that can be written to"
     return ""
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
+CGROUPS = Path("/sys/fs/cgroup")
+FREEZER = CGROUPS / "freezer"  # what proctrack/cgroup of version 1 needs
 
 
 def no_own_mounts() -> str:
@@ -35,10 +36,15 @@ def user_namespaces_required() -> None:
         pytest.skip(f"there are no user namespaces here, as in a plain chroot: {why}")
 
 
+def has_controllers(*names: str) -> bool:
+    """Whether we may use these of cgroups of version 1. Where none are mounted slurmd makes plain
+    folders in their place, so the folder alone says nothing."""
+    return all(os.access(CGROUPS / name / "tasks", os.W_OK) for name in names)
+
+
 def freezer_required() -> None:
-    """Skip the test where there is no freezer, or we may not use it. Where no cgroups are mounted
-    slurmd makes plain folders in their place, so the folder alone says nothing."""
-    if not os.access(FREEZER / "tasks", os.W_OK):
+    """Skip the test where there is no freezer, or we may not use it."""
+    if not has_controllers(FREEZER.name):
         pytest.skip(f"proctrack/cgroup needs {FREEZER}")
 
 
