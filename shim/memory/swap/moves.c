@@ -243,6 +243,18 @@ void move_end_in(struct segment *segment)
 	memory_changed();
 }
 
+unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE])
+{
+	unsigned int n = 0;
+
+	lock_take(&swap_lock);
+	for (struct segment *s = lane->oldest; s && n < MOVES_AT_ONCE; s = s->newer)
+		if (s->moving && s->state == SEGMENT_RESIDENT && carrier_has(s))
+			some[n++] = s;
+	lock_give(&swap_lock);
+	return n;
+}
+
 void move_end_carried(struct segment *segment, bool back)
 {
 	lock_take(&swap_lock);

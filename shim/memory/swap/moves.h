@@ -56,6 +56,8 @@ void move_end(struct segment *segment);
 void move_end_out(struct segment *segment, enum segment_state state);
 /* It is restored. */
 void move_end_in(struct segment *segment);
+/* Some segments that a carrier has taken away, and whose moves have not ended. Returns how many. */
+unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE]);
 /* It is back from a carrier, or stays though one has taken it: it has no copy. */
 void move_end_carried(struct segment *segment, bool back);
 /* It is copied and need not be evicted any more: it is resident, and its copy current. */

@@ -145,6 +145,7 @@ static void finish_copies(struct lane *lane)
 
 /* -- what the carrier has done ------------------------------------------------------------ */
 
+/* What is away is released when all of it is (end_away). */
 static void finish_carried(struct lane *lane, const struct transfer *transfer)
 {
 	struct segment *segment = transfer->segment;
@@ -157,19 +158,34 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer)
 		move_end_out(segment, SEGMENT_AWAY);
 	} else if (!transfer->out) {
 		move_end_carried(segment, true);
-	} else if (lane->mode == LANE_RESTORING) {
-		move_end_carried(segment, false);
-	} else {
-		move_end_out(segment, SEGMENT_AWAY);
 	}
 }
 
-static void finish_all_carried(void)
+/* The driver wipes what is released, which slows down copies between GPUs, to a quarter on an
+ * H200. */
+static void end_away(struct lane *lane)
+{
+	struct segment *some[MOVES_AT_ONCE];
+	unsigned int n;
+
+	while ((n = moves_away(lane, some)) > 0) {
+		for (unsigned int i = 0; i < n; i++) {
+			if (lane->mode == LANE_RESTORING)
+				move_end_carried(some[i], false);
+			else
+				move_end_out(some[i], SEGMENT_AWAY);
+		}
+	}
+}
+
+static void finish_all_carried(struct lane *lane)
 {
 	struct transfer transfer;
 
 	while (carrier_take(&transfer))
 		finish_carried(transfer.segment->block->lane, &transfer);
+	if (!carrier_busy())
+		end_away(lane);
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
@@ -214,7 +230,8 @@ static void step_in(CUcontext context, void *argument)
 
 void lane_take_step(struct lane *lane)
 {
-	finish_all_carried();
+	if (carrier_is_there() || carrier_busy())
+		finish_all_carried(lane);
 	if (contexts_with(lane->device, lane->copier.context, step_in, lane))
 		return;
 	lane->busy = false;
