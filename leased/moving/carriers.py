@@ -145,7 +145,6 @@ class Carriers:
         try:
             while True:
                 await asyncio.sleep(pause)  # all of the job's processes say it
-                pause = min(2 * pause, AGAIN_MOST_S)
                 if self._running.get(job):
                     continue
                 clients = [one for one in tenant.clients if one in self._stranded[job]]
@@ -158,5 +157,10 @@ class Carriers:
                 except DriverFault as fault:
                     log.error("job %s: its memory cannot be brought back: %s", tenant.job, fault)
                     self._stranded[job].update(clients)
+                    pause = min(2 * pause, AGAIN_MOST_S)
+                    continue
+                pause = AGAIN_S
+                if not self._stranded[job]:
+                    return
         finally:
             del self._stranded[job]

@@ -62,6 +62,9 @@ def test_memory_does_not_go_by_the_host(
         assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
         wait_until("the carrier to end", lambda: not carriers(leased))
         assert free(emulated_gpu) == (at_first if gpu == 0 else at_first[::-1])
+    # And where the program has done nothing since it came back.
+    assert [move(leased, 1, gpu) for gpu in (1, 0)] == [ExitStatus.DONE] * 2
+    assert works(job) == "00"
     output(job)
 
 

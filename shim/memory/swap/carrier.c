@@ -127,7 +127,7 @@ void carried_meet(int socket)
 	debug("a carrier %s", ends ? "brings memory back" : "takes memory to the other GPU");
 }
 
-static void end_if_done(void)
+void carrier_end_if_done(void)
 {
 	if (ends && !n_asked && !any_carried())
 		descriptor_close(&carrier);
@@ -137,7 +137,7 @@ void carried_move_ends(void)
 {
 	takes = false;
 	ends = true;
-	end_if_done();
+	carrier_end_if_done();
 }
 
 void carried_forget_daemon(void)
@@ -228,19 +228,9 @@ static CUresult receive(int *file)
 	return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-static void set_copy(struct segment *segment, struct copy *copy)
-{
-	lock_take(&swap_lock);
-	if (segment->copy)
-		segment->copy->store->give(segment->copy);
-	segment->copy = copy;
-	lock_give(&swap_lock);
-}
-
-bool carrier_take(struct transfer *out)
+bool carrier_take(struct transfer *out, struct copy **copy)
 {
 	CUresult result;
-	struct copy *copy;
 	int file;
 
 	if (!n_asked)
@@ -251,15 +241,16 @@ bool carrier_take(struct transfer *out)
 	*out = asked[first];
 	first = (first + 1) % CARRIER_DEPTH;
 	n_asked--;
-	copy = file >= 0 ? new_copy(file) : NULL;
-	if (!result && out->out && !copy)
+	*copy = NULL;
+	if (!result && out->out && file >= 0)
+		*copy = new_copy(file);
+	else if (file >= 0)
+		close(file);
+	if (!result && out->out && !*copy)
 		result = CUDA_ERROR_OUT_OF_MEMORY; /* of descriptors, for example */
 	if (result)
 		takes = false;
-	else
-		set_copy(out->segment, copy);
 	out->result = result;
-	end_if_done();
 	return true;
 }
 

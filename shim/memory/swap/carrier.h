@@ -37,8 +37,10 @@ unsigned int carrier_busy(void);
 
 /* Asks for a segment, which is being moved, to be taken away or to be brought back. */
 enum carrier_answer carrier_ask(struct segment *segment, bool out);
-/* The next segment that has arrived, or has not (result). Then it has a copy if it is away, and
- * none if it is back. Returns false if there is none now. */
-bool carrier_take(struct transfer *out);
+/* The next segment that has arrived, or has not (result). *copy: its copy if it is away, and NULL
+ * if it is back. Returns false if there is none now. */
+bool carrier_take(struct transfer *out, struct copy **copy);
+/* The carrier may end, if the move is over and all is back. */
+void carrier_end_if_done(void);
 
 #endif

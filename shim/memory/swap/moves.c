@@ -243,6 +243,21 @@ void move_end_in(struct segment *segment)
 	memory_changed();
 }
 
+static void give_copy(struct segment *segment)
+{
+	if (segment->copy)
+		segment->copy->store->give(segment->copy);
+	segment->copy = NULL;
+}
+
+void move_goes_away(struct segment *segment, struct copy *copy)
+{
+	lock_take(&swap_lock);
+	give_copy(segment);
+	segment->copy = copy;
+	lock_give(&swap_lock);
+}
+
 unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE])
 {
 	unsigned int n = 0;
@@ -258,9 +273,7 @@ unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE])
 void move_end_carried(struct segment *segment, bool back)
 {
 	lock_take(&swap_lock);
-	if (segment->copy)
-		segment->copy->store->give(segment->copy);
-	segment->copy = NULL;
+	give_copy(segment);
 	if (back) {
 		segment->block->lane->moved.restored += segment->size;
 		segment_set_resident(segment);

@@ -56,6 +56,9 @@ void move_end(struct segment *segment);
 void move_end_out(struct segment *segment, enum segment_state state);
 /* It is restored. */
 void move_end_in(struct segment *segment);
+/* A carrier has taken the segment's bytes away, and they are `copy` from now on. Its move has not
+ * ended. */
+void move_goes_away(struct segment *segment, struct copy *copy);
 /* Some segments that a carrier has taken away, and whose moves have not ended. Returns how many. */
 unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE]);
 /* It is back from a carrier, or stays though one has taken it: it has no copy. */

@@ -146,7 +146,7 @@ static void finish_copies(struct lane *lane)
 /* -- what the carrier has done ------------------------------------------------------------ */
 
 /* What is away is released when all of it is (end_away). */
-static void finish_carried(struct lane *lane, const struct transfer *transfer)
+static void finish_carried(struct lane *lane, const struct transfer *transfer, struct copy *copy)
 {
 	struct segment *segment = transfer->segment;
 
@@ -156,7 +156,9 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer)
 			lane->bytes_left = UINT64_MAX;
 	} else if (transfer->result) {
 		move_end_out(segment, SEGMENT_AWAY);
-	} else if (!transfer->out) {
+	} else if (transfer->out) {
+		move_goes_away(segment, copy);
+	} else {
 		move_end_carried(segment, true);
 	}
 }
@@ -181,11 +183,13 @@ static void end_away(struct lane *lane)
 static void finish_all_carried(struct lane *lane)
 {
 	struct transfer transfer;
+	struct copy *copy;
 
-	while (carrier_take(&transfer))
-		finish_carried(transfer.segment->block->lane, &transfer);
+	while (carrier_take(&transfer, &copy))
+		finish_carried(transfer.segment->block->lane, &transfer, copy);
 	if (!carrier_busy())
 		end_away(lane);
+	carrier_end_if_done();
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
