@@ -258,18 +258,6 @@ void move_goes_away(struct segment *segment, struct copy *copy)
 	lock_give(&swap_lock);
 }
 
-unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE])
-{
-	unsigned int n = 0;
-
-	lock_take(&swap_lock);
-	for (struct segment *s = lane->oldest; s && n < MOVES_AT_ONCE; s = s->newer)
-		if (s->moving && s->state == SEGMENT_RESIDENT && carrier_has(s))
-			some[n++] = s;
-	lock_give(&swap_lock);
-	return n;
-}
-
 void move_end_carried(struct segment *segment, bool back)
 {
 	lock_take(&swap_lock);

@@ -59,8 +59,6 @@ void move_end_in(struct segment *segment);
 /* A carrier has taken the segment's bytes away, and they are `copy` from now on. Its move has not
  * ended. */
 void move_goes_away(struct segment *segment, struct copy *copy);
-/* Some segments that a carrier has taken away, and whose moves have not ended. Returns how many. */
-unsigned int moves_away(struct lane *lane, struct segment *some[MOVES_AT_ONCE]);
 /* It is back from a carrier, or stays though one has taken it: it has no copy. */
 void move_end_carried(struct segment *segment, bool back);
 /* It is copied and need not be evicted any more: it is resident, and its copy current. */

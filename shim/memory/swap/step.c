@@ -145,7 +145,6 @@ static void finish_copies(struct lane *lane)
 
 /* -- what the carrier has done ------------------------------------------------------------ */
 
-/* What is away is released when all of it is (end_away). */
 static void finish_carried(struct lane *lane, const struct transfer *transfer, struct copy *copy)
 {
 	struct segment *segment = transfer->segment;
@@ -156,39 +155,24 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer, s
 			lane->bytes_left = UINT64_MAX;
 	} else if (transfer->result) {
 		move_end_out(segment, SEGMENT_AWAY);
-	} else if (transfer->out) {
-		move_goes_away(segment, copy);
-	} else {
+	} else if (!transfer->out) {
 		move_end_carried(segment, true);
+	} else if (lane->mode == LANE_RESTORING) {
+		copy->store->give(copy);
+		move_end_carried(segment, false);
+	} else {
+		move_goes_away(segment, copy);
+		move_end_out(segment, SEGMENT_AWAY);
 	}
 }
 
-/* The driver wipes what is released, which slows down copies between GPUs, to a quarter on an
- * H200. */
-static void end_away(struct lane *lane)
-{
-	struct segment *some[MOVES_AT_ONCE];
-	unsigned int n;
-
-	while ((n = moves_away(lane, some)) > 0) {
-		for (unsigned int i = 0; i < n; i++) {
-			if (lane->mode == LANE_RESTORING)
-				move_end_carried(some[i], false);
-			else
-				move_end_out(some[i], SEGMENT_AWAY);
-		}
-	}
-}
-
-static void finish_all_carried(struct lane *lane)
+static void finish_all_carried(void)
 {
 	struct transfer transfer;
 	struct copy *copy;
 
 	while (carrier_take(&transfer, &copy))
 		finish_carried(transfer.segment->block->lane, &transfer, copy);
-	if (!carrier_busy())
-		end_away(lane);
 	carrier_end_if_done();
 }
 
@@ -235,7 +219,7 @@ static void step_in(CUcontext context, void *argument)
 void lane_take_step(struct lane *lane)
 {
 	if (carrier_is_there() || carrier_busy())
-		finish_all_carried(lane);
+		finish_all_carried();
 	if (contexts_with(lane->device, lane->copier.context, step_in, lane))
 		return;
 	lane->busy = false;
