@@ -3,7 +3,8 @@
  *
  * It keeps to Python's stable ABI, so one file serves every release. The library is found by the
  * path that load() is given, so nothing is linked. A chain is the number that open() returns, and a
- * buffer a tuple (pointer, bytes, index).
+ * buffer a tuple (pointer, bytes, index), or None, which the library refuses as it refuses a buffer
+ * that has been dropped.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -80,8 +81,8 @@ static struct gpu_lease_buffer buffer(PyObject *arguments, Py_ssize_t i)
 {
 	PyObject *held = PyErr_Occurred() ? NULL : PyTuple_GetItem(arguments, i);
 
-	if (!held)
-		return (struct gpu_lease_buffer){0};
+	if (!held || held == Py_None)
+		return (struct gpu_lease_buffer){.index = UINT32_MAX};
 	return (struct gpu_lease_buffer){number(held, 0, UINT64_MAX), number(held, 1, UINT64_MAX),
 	                                 (uint32_t)number(held, 2, UINT32_MAX), 0};
 }

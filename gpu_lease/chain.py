@@ -136,8 +136,8 @@ def _functions() -> Any:
     return _library[0]
 
 
-def _ms(timeout: float | None) -> int:
-    return -1 if timeout is None else int(max(0.0, timeout) * 1000)
+def _ms(timeout: float) -> int:
+    return int(max(0.0, timeout) * 1000)
 
 
 class Chain:
@@ -156,7 +156,8 @@ class Chain:
     def alloc(self, size: int, *, timeout: float | None = None) -> Buffer:
         """A new buffer of so many bytes. timeout: seconds to wait while the pool is full; None: as
         long as it takes. FullError: there was no room in time."""
-        return Buffer(self, self._c.alloc(self._chain, size, _ms(timeout)))
+        ms = -1 if timeout is None else _ms(timeout)
+        return Buffer(self, self._c.alloc(self._chain, size, ms))
 
     def put(self, buffer: Buffer, *, takers: int = 1, stream: int = 0, when: int = WAIT) -> bytes:
         """Give the buffer away, and return its handle of 64 bytes, which so many components can
@@ -165,8 +166,8 @@ class Chain:
         when: WAIT for the stream's work (a CUstream as an integer); NOW: its work is over; LATER:
         the call does not wait, but who gets the buffer does.
         """
-        handle: bytes = self._c.put(self._chain, buffer.held(), takers, stream, when)
-        buffer.gone()
+        handle: bytes = self._c.put(self._chain, buffer.held, takers, stream, when)
+        buffer.held = None
         return handle
 
     def get(self, handle: bytes, *, timeout: float | None = None) -> Buffer:
@@ -174,12 +175,13 @@ class Chain:
         at all. LateError: the work has not ended in time."""
         if len(handle) != HANDLE_BYTES:
             raise ForgedError(f"a handle has {HANDLE_BYTES} bytes, and this has {len(handle)}")
-        return Buffer(self, self._c.get(self._chain, bytes(handle), _ms(timeout)))
+        ms = -1 if timeout is None else _ms(timeout)
+        return Buffer(self, self._c.get(self._chain, bytes(handle), ms))
 
     def drop(self, buffer: Buffer, *, stream: int = 0, when: int = WAIT) -> None:
         """Hold the buffer no more; when: as for put()."""
-        self._c.drop(self._chain, buffer.held(), stream, when)
-        buffer.gone()
+        self._c.drop(self._chain, buffer.held, stream, when)
+        buffer.held = None
 
     def used(self) -> dict[str, int]:
         """What there is in the pool: limit, bytes, active and inactive buffers, members."""
@@ -223,34 +225,32 @@ def _close(library: Any, chain: int, pid: int) -> None:
 
 
 class Buffer:
-    """Device memory that this component holds; as bytes, or as an array (array())."""
+    """Device memory that this component holds; as bytes, or as an array (array()).
 
-    __slots__ = ("__weakref__", "_held", "chain")
+    held: its address, its bytes and its number in the pool; None: the component holds it no more.
+    """
+
+    __slots__ = ("__weakref__", "chain", "held")
 
     def __init__(self, chain: Chain, held: tuple[int, int, int]) -> None:
         self.chain = chain
-        self._held: tuple[int, int, int] | None = held
+        self.held: tuple[int, int, int] | None = held
 
-    def held(self) -> tuple[int, int, int]:
-        """Its address, its bytes and its number in the pool. DroppedError: it has been dropped or
-        put."""
-        if self._held is None:
+    def _known(self) -> tuple[int, int, int]:
+        """DroppedError: it has been dropped or put."""
+        if self.held is None:
             raise DroppedError("the buffer has been dropped or put; get or allocate another one")
-        return self._held
-
-    def gone(self) -> None:
-        """The component does not hold it any more."""
-        self._held = None
+        return self.held
 
     @property
     def pointer(self) -> int:
         """The address on the device, the same as long as the buffer is held."""
-        return self.held()[0]
+        return self._known()[0]
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.held()[1]
+        return self._known()[1]
 
     def drop(self, *, stream: int = 0, when: int = WAIT) -> None:
         """Hold it no more (Chain.drop())."""
