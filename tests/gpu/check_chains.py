@@ -12,10 +12,11 @@ components that are clients of one MPS server, so that none waits for its time s
 PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain of N components in one job, by what
 the daemon keeps, and by how much the last component is faster so, in comparisons by turns: parts
 of the multiprocessors under MPS (mps-N: by green contexts; affinity-N: by contexts with a number
-of multiprocessors), or time slices. mps-unlike-2, -4: chains of unlike components: some fill the
-GPU with long blocks, and take less than half as long for an item as the last one, which runs many
-small kernels one after the other; none of them uses memory. again-unlike-2, -4: the same chains of
-programs that do not know of parts and are started again.
+of multiprocessors), or time slices. mps-unlike-2, -2-short, -4, -4-alike: chains of unlike
+components: some fill the GPU with long blocks, and take less than half as long for an item as the
+last one, which runs many small kernels one after the other; none of them uses memory.
+again-unlike-2 and so on: the same chains of programs that do not know of parts and are started
+again.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -58,8 +59,10 @@ HURRIED = (
     "leased.monitors.device_monitor.LOOK_S=0.1",
 )
 UNLIKE = {  # see component.py
-    2: ("4:1056:1125us", "100:16:100us"),
-    4: ("2:1056:1000us", "50:16:100us", "2:1056:1000us", "100:16:100us"),
+    "2": ("4:1056:1125us", "100:16:100us"),
+    "2-short": ("30:1056:150us", "100:16:100us"),
+    "4": ("2:1056:1000us", "50:16:100us", "2:1056:1000us", "100:16:100us"),
+    "4-alike": (*3 * ("2:1056:750us",), "100:16:100us"),
 }
 WAYS = ("host", "ipc", "ipc-job", "torch", "ours")
 IN_JOB = ("ipc-job", "ours")
@@ -231,8 +234,8 @@ def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
         }
     for mode in ("mps", "again", "slices"):
         made |= {
-            f"{mode}-unlike-{n}": partial(optimised, mode, 1, kernels, chosen)
-            for n, kernels in UNLIKE.items()
+            f"{mode}-unlike-{name}": partial(optimised, mode, 1, kernels, chosen)
+            for name, kernels in UNLIKE.items()
         }
     return made
 
