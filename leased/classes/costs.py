@@ -66,7 +66,7 @@ class Costs:
         self.calls, self.ns = calls, sum(ns for _, ns in self.looks)
         self.each = self.ns / calls[0] if calls[0] else 0.0, self.ns / calls[1] if calls[1] else 0.0
         takes, found = [ns for _, ns in self.looks], self.each
-        for _ in range(STEPS if all(calls) else 0):
+        for _ in range(STEPS if all(calls) and self.ns else 0):
             found = self._solve(takes)
             if min(found) < 0:
                 rest = [0.0 if cost < 0 else self.ns / n for cost, n in zip(found, calls)]

@@ -33,17 +33,13 @@ class Work(NamedTuple):
 
     def plus(self, more: Work) -> Work:
         """more: what was told later. What a process counts never falls, whatever it tells."""
-        calls, ns, bursts, graphs = more
-        return Work(
-            self.calls + max(0, calls),
-            self.ns + ns,
-            self.bursts + max(0, bursts),
-            self.graphs + max(0, min(graphs, calls)),
-        )
+        bursts, graphs = self.bursts + max(0, more.bursts), self.graphs + max(0, more.graphs)
+        return Work(self.calls + max(0, more.calls), self.ns + more.ns, bursts, graphs)
 
     @property
     def kinds(self) -> Kinds:
-        return float(self.calls - self.graphs), float(self.graphs)
+        graphs = max(0, min(self.graphs, self.calls))
+        return float(self.calls - graphs), float(graphs)
 
 
 # Of what is known, when more is learnt. A change is seen in what is kept for a short time.
@@ -174,7 +170,7 @@ class Pulse:
     def _fits(self, fresh: Costs) -> bool:
         """Whether it agrees with what is known."""
         known = self.alone.expected(fresh.calls)
-        if known is None:
+        if known is None or fresh.expected(fresh.calls) is None:
             return False
         errors = (one.error(fresh.calls, LEAST) for one in (self.alone, fresh))
         return abs(fresh.ns / known - 1) <= FITS * math.hypot(*errors)

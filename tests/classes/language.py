@@ -7,13 +7,14 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from leased.classes.pulse import Work
 from tests.classes.model import LOOK_NS
 
 MS = 1_000_000
 SAMPLE_NS = 2 * MS
-KERNELS = 1000  # of a prompt
+KERNELS, PIECES = 1000, 20  # of a prompt; parts of it that are launched one after the other
 PROMPT_NS, TOKEN_NS = 50 * MS, 6_400_000
 LAUNCH_NS = 8_000  # the program takes for each launch
 
@@ -35,20 +36,32 @@ def rising(now: int) -> tuple[float, int, int]:
     return 350 * MS, PROMPT_NS, 2 + min(40, now // (2_000 * MS))
 
 
+class Piece(NamedTuple):
+    """What the GPU does at once: so many calls, of them launches of graphs, and how long it takes
+    alone. launched_at: 0: when the GPU begins with it."""
+
+    calls: int
+    graphs: int
+    ns: float
+    launched_at: int = 0
+
+
 @dataclass
 class Language:
     """prompts, tokens: by which part each takes longer beside an offline job that always runs.
-    told: what the process has counted, sample by sample."""
+    waiting: what the GPU has not begun with. launches, ends: of calls: when, how many, and how many
+    of them launch a graph."""
 
     mix: Mix
     prompts: float
     tokens: float
     seed: int = 0
     now: int = 0
-    free_at: int = 0  # when the GPU has done all
-    due: float = 0.0
+    free_at: int = 0  # when the GPU has done what it has begun with
+    due: float = 0.0  # the next request
     alone_ns: float = 0.0  # of all that it has done beside an offline job, and for how long it did
     took_ns: float = 0.0
+    waiting: deque[Piece] = field(default_factory=deque)
     launches: deque[tuple[int, int, int]] = field(default_factory=deque)
     ends: deque[tuple[int, int, int]] = field(default_factory=deque)
     said: deque[Work | None] = field(default_factory=lambda: deque([None, None]))
@@ -61,31 +74,37 @@ class Language:
         """From one look to the next."""
         before = self.counts.done
         for _ in range(LOOK_NS // SAMPLE_NS):
-            while self.due <= self.now and self.free_at <= self.now + SAMPLE_NS:
-                self._request(duty / 1000)
             self.now += SAMPLE_NS
+            while self.free_at < self.now and (self.waiting or self.due < self.now):
+                if not self.waiting:
+                    self._request()
+                self._work(self.waiting.popleft(), duty / 1000)
             self.counts.sample(self.now, self.launches, self.ends)
         done = self.counts.done
         self.said.append(Work(done[0] - before[0], done[2] - before[2], 2, done[1] - before[1]))
 
-    def _request(self, duty: float) -> None:
+    def _request(self) -> None:
+        """A prompt, and its tokens. Its kernels are launched far ahead of the GPU."""
         every, prompt_ns, tokens = self.mix(self.now)
-        begin = max(self.free_at, int(self.due))
+        begin = self.free_at = max(self.free_at, int(self.due))
         self.due += every * self.random.uniform(0.5, 1.5)
-        kernel_ns = prompt_ns / KERNELS * (1 + self.prompts * duty)
-        for n in range(0, KERNELS, 10):
-            self.launches.append((begin + n * LAUNCH_NS, 10, 0))
-            self.ends.append((round(begin + (n + 10) * max(kernel_ns, LAUNCH_NS)), 10, 0))
-        at = self.ends[-1][0]
-        token_ns = TOKEN_NS * self.random.uniform(0.97, 1.03) * (1 + self.tokens * duty)
-        for _ in range(tokens):
-            self.launches.append((at, 1, 1))
-            at += round(token_ns)
-            self.ends.append((at, 1, 1))
+        of = KERNELS // PIECES
+        for n in range(PIECES):
+            self.waiting.append(Piece(of, 0, prompt_ns / PIECES, begin + n * of * LAUNCH_NS))
+            self.launches.append((begin + n * of * LAUNCH_NS, of, 0))
+        token_ns = TOKEN_NS * self.random.uniform(0.97, 1.03)
+        self.waiting.extend([Piece(1, 1, token_ns)] * tokens)
+
+    def _work(self, piece: Piece, duty: float) -> None:
+        slower = duty * (self.tokens if piece.graphs else self.prompts)
+        begin = max(self.free_at, piece.launched_at)
+        self.free_at = round(begin + piece.ns * (1 + slower))
+        if piece.graphs:
+            self.launches.append((begin, 1, 1))
+        self.ends.append((self.free_at, piece.calls, piece.graphs))
         if duty:
-            self.took_ns += at - begin
-            self.alone_ns += prompt_ns + (at - self.ends[-tokens - 1][0]) / (1 + self.tokens * duty)
-        self.free_at = at
+            self.took_ns += self.free_at - begin
+            self.alone_ns += piece.ns
 
     @property
     def slowdown(self) -> float:
