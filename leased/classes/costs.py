@@ -73,6 +73,8 @@ class Costs:
                 found = rest[0], rest[1]
                 break
             takes = [_takes(of, found) for of, _ in self.looks]
+            if max(takes) <= 0:
+                break
         self.each = found
 
     def _products(self, takes: Sequence[float]) -> tuple[float, float, float]:
@@ -89,6 +91,8 @@ class Costs:
         looks = [(calls, seen / ns) for (calls, seen), ns in zip(self.looks, takes) if ns > 0]
         first, second = (sum(calls[kind] * ratio for calls, ratio in looks) for kind in (0, 1))
         apart = one * two - mixed * mixed
+        if apart <= 0:
+            return 0.0, 0.0
         return (first * two - second * mixed) / apart, (second * one - first * mixed) / apart
 
 

@@ -124,9 +124,10 @@ class Feedback:
         their time is saved for a bout."""
         if self.bout:
             return self._goes_on()
-        if self._is_doubtful(now):
-            return self._may_learn(passed) and self._begin_bout()
-        if self.owed_ns < passed:
+        doubtful = self._is_doubtful(now)
+        if (doubtful or self._is_other_work()) and self._may_learn(passed):
+            return self._begin_bout()
+        if doubtful or self.owed_ns < passed:
             return False
         self.owed_ns -= passed
         return True
@@ -156,18 +157,20 @@ class Feedback:
         return self.bout >= LATE
 
     def _is_doubtful(self, now: int) -> bool:
-        """Whether what the work takes alone is not known, or not of the work that there is now, or
-        cannot be what is known of it: it does not become faster beside others, and slower in
-        proportion to their duty. Also before a cut, once: what a program does while it starts tells
-        little of what it does later."""
+        """Whether what the work takes alone is not known, or cannot be what is known of it: it does
+        not become faster beside others, and slower in proportion to their duty. Also before a cut,
+        once: what a program does while it starts tells little of what it does later."""
         if self.in_vain or any(not one.alone.known for one in self.pulses.values()):
             return True
-        known = [one for one in self.pulses.values() if one.slowdown(1.0) is not None]
-        if any(one.is_other_work for one in known):
-            return True
-        if any(slowdown < -SURE * doubt for slowdown, doubt in self._pulses()):
+        told = any(one.beside.has(BEFORE) for one in self.pulses.values())
+        if told and any(slowdown < -2 * SURE * doubt for slowdown, doubt in self._pulses()):
             return True
         return not (self.helps or self.checked) and self._wants_cut(now)
+
+    def _is_other_work(self) -> bool:
+        """Whether a job does other work by now than that of which it is known what it takes."""
+        known = [one for one in self.pulses.values() if one.slowdown(1.0) is not None]
+        return any(one.beside.has(BEFORE) and one.is_other_work for one in known)
 
     def _steer(self, now: int) -> None:
         if self.slowdown is None or len(self.past) < LATE or STOPPED in self.past:

@@ -47,6 +47,7 @@ KEPT_BESIDE, KEPT_SHORT = 0.985, 0.8
 LEAST = 0.02  # of the time alone, by which looks are taken to differ at least
 CHANGED = 4.0  # standard errors
 FITS = 3.0  # standard errors
+SAME = 0.03  # of what work takes alone: what was compared with that still counts
 OTHER = 2.0  # times as badly known as that of which it was learnt
 FAR, MANY = 3.0, 10  # spreads; looks, from which on it is known what is far off
 # At most, of a burst: an H200 takes 0.18 to 0.23 ms, however long slices are, and it is not known
@@ -156,14 +157,20 @@ class Pulse:
 
     def end_learning(self) -> None:
         """Believe what was learnt since. Where that is something else than was known before (a
-        program does other things while it starts), what was seen beside others is forgotten."""
+        program does other things while it starts), that is forgotten, and what was seen beside
+        others where it was compared with something else than it would be now."""
         fresh, self.fresh = self.fresh, None
         if fresh is None or not fresh.known:
             return
+        before = self.alone.expected(self.calls)
         if self.alone.known and self._fits(fresh):
             self.alone.add(*fresh.looks)
+        else:
+            self.alone = fresh
+        now = self.alone.expected(self.calls)
+        if before is not None and now is not None and abs(now / before - 1) <= SAME:
             return
-        self.alone, self.calls = fresh, (0.0, 0.0)
+        self.calls = 0.0, 0.0
         self.beside, self.before, self.bursts = (Line(KEPT_BESIDE) for _ in range(3))
         self.lately = Line(KEPT_SHORT)
 
