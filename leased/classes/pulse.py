@@ -191,9 +191,9 @@ class Pulse:
     @property
     def is_other_work(self) -> bool:
         """Whether the kinds of its calls are no more those of which it is known what they take
-        alone. Only while slowdown() is known."""
-        errors = (self.alone.error(calls, LEAST) for calls in (self.calls, self.alone.calls))
-        return next(errors) > OTHER * next(errors)
+        alone, so that this is known badly. Only while slowdown() is known."""
+        error, usual = (self.alone.error(calls, LEAST) for calls in (self.calls, self.alone.calls))
+        return error > max(LEAST, OTHER * usual)
 
     @property
     def switches(self) -> float:
