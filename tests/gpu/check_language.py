@@ -7,9 +7,10 @@ has the programs; FRAMEWORK_PYTHON: the Python that has those packages). Ways: t
 slices, gpu-lease, and MPS where a server of it can be started. Time to the first token and to each
 further one is given against the server alone, which is measured first, in one process with
 `driver`; the daemon's estimate of its slowdown stands beside what whole requests took longer
-(`daemon_slowdown`, `measured_slowdown`); what the training does as a part of what it does by the driver's slices. The training's
-weights after STEPS steps beside the server under gpu-lease have to equal those of its steps alone.
-Each way is printed and written to language-GPU.json in $OUT or build/bench as soon as it is known.
+(`daemon_slowdown`, `measured_slowdown`);
+what the training does as a part of what it does by the driver's slices. The training's weights
+after STEPS steps beside the server under gpu-lease have to equal those of its steps alone. Each
+way is printed and written to language-GPU.json in $OUT or build/bench as soon as it is known.
 Exit status 1: a program failed, weights differ, or the server is slower than by the driver's
 slices. `--small`: to try the check without a GPU (`--ways driver`).
 """
