@@ -99,10 +99,6 @@ class Controller:
         self.slices.chosen = chosen | made
         return self.slices.chosen
 
-    def learns(self, job: int) -> bool:
-        """Whether the online job should say how long its work takes, though it is alone."""
-        return self.feedback is None or self.feedback.learns(job)
-
     def disobeys(self, job: int) -> bool:
         """Whether the job does not do what was chosen for it."""
         return job in self.slices.obedience.caught

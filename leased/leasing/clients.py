@@ -209,7 +209,12 @@ class Clients:
         )
         client.busy = Busy(unfinished, wanted, now)
         if told is not None and seen >= MOST_OF * (now - told) and 0 <= busy <= seen:
-            more = Work(message.calls - before.calls, busy, message.bursts - before.bursts)
+            more = Work(
+                message.done - before.done,
+                message.done_ns - before.done_ns,
+                message.bursts - before.bursts,
+                message.done_graphs - before.done_graphs,
+            )
             client.work = (client.work or Work()).plus(more)
         client.progress_at = now
         client.progress = message

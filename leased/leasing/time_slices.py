@@ -165,7 +165,6 @@ class TimeSlices:
         asked, unless one has said nothing. They are asked again."""
         asked, device.asked = now if device.asked is None else device.asked, now
         if len(holders) < 2 and not any(t.given.limit < 1 for t in holders):
-            self._learn_alone(device, holders)
             return {}
         found = {}
         for tenant in holders:
@@ -193,13 +192,6 @@ class TimeSlices:
         processes = {t.job_id: _processes(t) for t in holders}
         favored = {job for job in known if device.chosen(job).slice_us == LONG_US}
         return dict.fromkeys((t.job_id for t in tenants), 0.0) | parts_of(known, processes, favored)
-
-    def _learn_alone(self, device: DeviceSlices, holders: list[Tenant]) -> None:
-        """Ask an online job that is alone how long its work takes, until that is known."""
-        controller = device.controller
-        for tenant in holders if controller else []:
-            if controller and tenant.given.job_class == ONLINE and controller.learns(tenant.job_id):
-                tenant.tell_holders(daemon_messages.MEASURE)
 
     def _holds(self, tenant: Tenant) -> bool:
         return self.loop.view.lease(tenant.job_id) is not None

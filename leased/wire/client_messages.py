@@ -90,13 +90,18 @@ class Stuck(NamedTuple):
 class Progress(NamedTuple):
     """calls: how many have been submitted so far. For how many ns the process has looked whether it
     has unfinished work (seen_ns), for how many it had some (busy_ns), and for how many it had some
-    or submitted more after a moment (wanted_ns). bursts: how often that was seen to begin."""
+    or submitted more after a moment (wanted_ns). bursts: how often that was seen to begin. done,
+    done_graphs: how many calls have finished, and how many of them launched a graph; done_ns: for
+    how much of busy_ns they were unfinished."""
 
     calls: int
     busy_ns: int = 0
     seen_ns: int = 0
     wanted_ns: int = 0
     bursts: int = 0
+    done: int = 0
+    done_graphs: int = 0
+    done_ns: int = 0
 
 
 class Rests(NamedTuple):
@@ -268,7 +273,10 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_REQUEST: lambda _: Request(),
     lib.GL_RELEASED: _released,
     lib.GL_STUCK: lambda m: Stuck(m.epoch),
-    lib.GL_PROGRESS: lambda m: Progress(m.calls, m.busy_ns, m.seen_ns, m.wanted_ns, m.bursts),
+    lib.GL_PROGRESS: lambda m: Progress(
+        *(m.calls, m.busy_ns, m.seen_ns, m.wanted_ns, m.bursts),
+        *(m.done.calls, m.done.graphs, m.done.ns),
+    ),
     lib.GL_RESTORED: lambda m: Restored(m.epoch, m.bytes, m.ns),
     lib.GL_WHY: lambda _: Why(),
     lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),

@@ -241,6 +241,14 @@ struct gl_released {
 	uint64_t prefetch_ns;
 };
 
+/* Calls that have finished, how many of them launched a graph, which has the work of many, and for
+ * how much of busy_ns (GL_PROGRESS) they and what was before them were unfinished. */
+struct gl_done {
+	uint64_t calls;
+	uint64_t graphs;
+	uint64_t ns;
+};
+
 /* GL_PROGRESS: how many calls the process has submitted since it started. For a second after each
  * MEASURE a process that has a lease looks again and again whether it has unfinished work:
  * seen_ns: for how long it has looked, busy_ns: for how much of that it had some, wanted_ns: for
@@ -254,6 +262,7 @@ struct gl_progress {
 	uint64_t seen_ns;
 	uint64_t wanted_ns;
 	uint64_t bursts;
+	struct gl_done done;
 };
 
 /* GL_RESTORED: how many bytes were restored for this lease, and how long that took. */
@@ -302,7 +311,7 @@ _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
-_Static_assert(sizeof(struct gl_progress) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_progress) == 80, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");

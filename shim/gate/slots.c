@@ -138,6 +138,15 @@ unsigned long gate_submitted(void)
 	return calls;
 }
 
+unsigned long gate_graphs(void)
+{
+	unsigned long graphs = 0;
+
+	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
+		graphs += atomic_load_explicit(&slot->graphs, memory_order_relaxed);
+	return graphs;
+}
+
 /* Whoever enters after the count is not in it. */
 unsigned long gate_settled(void)
 {

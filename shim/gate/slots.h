@@ -20,6 +20,7 @@ struct thread_slot {
 	int depth;             /* calls made inside a call of the driver: they pass the gate */
 	atomic_ulong calls;    /* submissions so far */
 	atomic_ulong captured; /* calls that passed and were captured: they execute nothing */
+	atomic_ulong graphs;   /* launches of graphs: each has the work of many calls */
 	int credit;            /* calls that may still pass a bounded gate */
 	atomic_bool used;      /* a thread has this slot */
 	struct thread_slot *next;
@@ -32,6 +33,13 @@ extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-ex
 struct thread_slot *slot_of_thread(void);
 /* A call has passed the gate and is captured. */
 void slot_count_captured(struct thread_slot *slot);
+/* The calling thread has launched a graph. */
+static inline void slot_count_graph(void)
+{
+	unsigned long graphs = atomic_load_explicit(&my_slot->graphs, memory_order_relaxed);
+
+	atomic_store_explicit(&my_slot->graphs, graphs + 1, memory_order_relaxed);
+}
 
 /* -- the client thread ----------------------------------------------------------- */
 
@@ -46,6 +54,8 @@ unsigned long gate_calls(void);
 unsigned long gate_submitted(void);
 /* The same, if all that have passed have left; else UNSETTLED. */
 unsigned long gate_settled(void);
+/* How many graphs have been launched. */
+unsigned long gate_graphs(void);
 /* Stopped work goes on, which both count as a submission: it may change memory. */
 void slots_note_resume(void);
 

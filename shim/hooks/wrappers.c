@@ -16,6 +16,9 @@
 #define MAY_LACK_PEER(name, result)                                                                \
 	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE))
 
+/* Whether the function launches a graph: known at compile time, so that others are not slower. */
+#define LAUNCHES_GRAPH(name) (!__builtin_strncmp(#name, "cuGraphLaunch", 13))
+
 /* -- copies that wait for what is before them ------------------------------------------- */
 
 static bool memory_type(CUdeviceptr pointer, unsigned int *type)
@@ -63,6 +66,8 @@ static void wait_first(CUstream stream, bool when)
 		result = gate_enter(stream);                                                       \
 		if (result)                                                                        \
 			return result;                                                             \
+		if (LAUNCHES_GRAPH(name))                                                          \
+			slot_count_graph();                                                        \
 		result = real arguments;                                                           \
 		gate_leave();                                                                      \
 		return result;                                                                     \
@@ -76,6 +81,8 @@ static void wait_first(CUstream stream, bool when)
 		slot = way ? gate_pass() : NULL;                                                   \
 		if (!likely(slot != NULL))                                                         \
 			way = slow_##name;                                                         \
+		else if (LAUNCHES_GRAPH(name))                                                     \
+			slot_count_graph();                                                        \
 		__asm__("" : "+r"(way), "+r"(slot));                                               \
 		result = way arguments;                                                            \
 		if (likely(slot != NULL))                                                          \

@@ -351,13 +351,24 @@ static void begin_quiet(struct lease *lease)
 	}
 }
 
+static struct gl_done submitted(const struct lease *lease)
+{
+	const struct lease_gate *gate = lease->port->gate;
+
+	return (struct gl_done){gate->calls(), gate->graphs(), lease->busy_ns};
+}
+
 void lease_measure(struct lease *lease, struct gl_progress *progress)
 {
+	/* What there was before it looks does not count. */
+	if (!lease->sampled_at)
+		lease->done = lease->marked = submitted(lease);
 	lease->sample_until = lease->port->now() + SAMPLED_NS;
 	progress->busy_ns = lease->busy_ns;
 	progress->seen_ns = lease->seen_ns;
 	progress->wanted_ns = lease->wanted_ns;
 	progress->bursts = lease->n_bursts;
+	progress->done = lease->done;
 }
 
 static void tell_bursts(struct lease *lease, bool works, uint64_t since)
@@ -381,10 +392,21 @@ static void tell_bursts(struct lease *lease, bool works, uint64_t since)
 	}
 }
 
+/* Calls are counted together with the time that they took, at moments at which both are known: a
+ * program may be far ahead with its calls. What there was at the mark has finished; if all work
+ * has, so have the calls until now. */
+static void note_done(struct lease *lease, bool idle, struct gl_done now)
+{
+	lease->done = idle ? now : lease->marked;
+	lease->done.ns = lease->busy_ns;
+	lease->marked = now;
+}
+
 /* What a sample finds counts for the time since the one before. */
 static void count_sample(struct lease *lease, uint64_t since)
 {
-	bool idle = lease->port->gate->empty() && lease->port->work->idle();
+	struct gl_done now = submitted(lease);
+	bool known = lease->port->gate->empty(), idle = known && lease->port->work->idle();
 	bool works = !idle || lease->port->gate->calls() != lease->sampled_calls;
 
 	lease->seen_ns += since;
@@ -393,6 +415,8 @@ static void count_sample(struct lease *lease, uint64_t since)
 	lease->n_bursts += works && !lease->sample_worked;
 	lease->sample_worked = works;
 	tell_bursts(lease, works, since);
+	if (known && lease->port->work->passed())
+		note_done(lease, idle, now);
 }
 
 static void sample(struct lease *lease)

@@ -88,6 +88,7 @@ struct lease {
 	uint64_t sample_until, sampled_at;    /* until when samples are taken; the last one, or 0 */
 	bool sample_paused;                   /* at the last one its duty kept it from a device */
 	unsigned long sampled_calls;          /* submissions until then */
+	struct gl_done done, marked;          /* what has finished; what there was at the mark */
 	bool sample_worked;                   /* it found unfinished work, or submissions */
 	uint64_t busy_ns, seen_ns, wanted_ns; /* as in GL_PROGRESS */
 	uint64_t n_bursts;                    /* the same */

@@ -24,13 +24,17 @@ struct lease_gate {
 	void (*step)(enum gate_step which);     /* allows one call to pass a shut gate, or none */
 	bool (*step_pending)(void);             /* is one call allowed that has not come? */
 	bool (*empty)(void);                    /* is nobody inside a shut gate any more? */
-	unsigned long (*calls)(void); /* submissions so far, including those that are inside */
+	unsigned long (*calls)(void);  /* submissions so far, including those that are inside */
+	unsigned long (*graphs)(void); /* of these, launches of graphs */
 };
 
 /* The work that the program has submitted (work/drain.h, work/contexts.h). */
 struct lease_work {
 	bool (*drained)(void); /* has all of it finished? Also notes which contexts are busy */
 	bool (*idle)(void);    /* the same without waiting; false if that cannot be known */
+	/* Has, as far as the last idle() has found, all finished that there was at a mark? Then the
+	 * mark is set anew, behind all that there was at that idle(). */
+	bool (*passed)(void);
 	/* May a call help that is not for a busy context (GATE_STEP_IDLE), as far as the last
 	 * drained() has found? */
 	bool (*some_idle)(void);

@@ -34,6 +34,7 @@ static const struct lease_gate gate = {
     .step_pending = gate_step_pending,
     .empty = gate_empty,
     .calls = gate_calls,
+    .graphs = gate_graphs,
 };
 
 static bool idle(void)
@@ -44,6 +45,16 @@ static bool idle(void)
 	return none;
 }
 
+static bool passed(void)
+{
+	static unsigned long mark; /* the number of a poll */
+
+	if (contexts_passed() < mark)
+		return false;
+	mark = contexts_polls();
+	return true;
+}
+
 static bool drained(void)
 {
 	return poll_drained(gate_settled());
@@ -52,6 +63,7 @@ static bool drained(void)
 static const struct lease_work work = {
     .drained = drained,
     .idle = idle,
+    .passed = passed,
     .some_idle = contexts_some_idle,
 };
 

@@ -18,6 +18,7 @@ static struct context_entry contexts[MAX_CONTEXTS];
  * that wait at the gate read it without the lock. */
 static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
 
+static unsigned long polls; /* under the lock */
 static atomic_int n_contexts;
 static struct lock lock = LOCK(LOCK_CONTEXTS);
 
@@ -86,11 +87,13 @@ bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
 	CUcontext old;
 
 	lock_take(&lock);
+	polls++;
 	for (int i = 0; i < n_contexts && (every || all) && !atomic_load(&process_ends); i++) {
 		bool busy;
 
 		if (REAL(cuCtxPushCurrent_v2)(contexts[i].context))
 			continue;
+		contexts[i].waypoint.now = polls;
 		busy = !idle(contexts[i].context, &contexts[i].waypoint, submitted);
 		REAL(cuCtxPopCurrent_v2)(&old);
 		atomic_store(&busy_contexts[i], busy ? contexts[i].context : NULL);
@@ -98,6 +101,29 @@ bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
 	}
 	lock_give(&lock);
 	return every;
+}
+
+unsigned long contexts_polls(void)
+{
+	unsigned long n;
+
+	lock_take(&lock);
+	n = polls;
+	lock_give(&lock);
+	return n;
+}
+
+unsigned long contexts_passed(void)
+{
+	unsigned long least;
+
+	lock_take(&lock);
+	least = polls;
+	for (int i = 0; i < n_contexts; i++)
+		if (contexts[i].waypoint.passed < least)
+			least = contexts[i].waypoint.passed;
+	lock_give(&lock);
+	return least;
 }
 
 bool contexts_with(CUdevice device, CUcontext preferred,

@@ -39,6 +39,9 @@ struct waypoint {
 	CUevent event;
 	bool pending;         /* it has been recorded, and has not been seen to complete */
 	unsigned long behind; /* so many submissions of the process; UNSETTLED: not known */
+	/* Numbers of polls: of the present one, of the one at which it was recorded last, and of
+	 * the last one whose record has been seen to complete. */
+	unsigned long now, recorded, passed;
 };
 #define UNSETTLED (~0UL)
 
@@ -49,6 +52,11 @@ struct waypoint {
 bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
                                 unsigned long submitted),
                    unsigned long submitted, bool all);
+
+/* The number of the last poll. */
+unsigned long contexts_polls(void);
+/* Of the latest poll such that all work has finished that the contexts had then. */
+unsigned long contexts_passed(void);
 
 /* For a file that keeps something of a context. A thread of the program calls both functions with
  * LOCK_CONTEXTS held: `ends` while the context still exists, `gone` when the driver has destroyed

@@ -45,11 +45,15 @@ static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint,
 		result = REAL(cuEventQuery)(waypoint->event);
 	if (result)
 		return result;
+	waypoint->passed = waypoint->recorded;
 	waypoint->behind = submitted;
+	waypoint->recorded = waypoint->now;
 	result = REAL(cuCtxRecordEvent)(context, waypoint->event);
 	if (!result)
 		result = REAL(cuEventQuery)(waypoint->event);
 	waypoint->pending = result == CUDA_ERROR_NOT_READY;
+	if (!result)
+		waypoint->passed = waypoint->recorded;
 	return result;
 }
 

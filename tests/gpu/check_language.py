@@ -6,9 +6,11 @@ and transformers, as root; some two and a half minutes, and 45 GiB of the GPU (t
 has the programs; FRAMEWORK_PYTHON: the Python that has those packages). Ways: the driver's time
 slices, gpu-lease, and MPS where a server of it can be started. Time to the first token and to each
 further one is given against the server alone, which is measured first, in one process with
-`driver`; what the training does as a part of what it does by the driver's slices. The training's
-weights after STEPS steps beside the server under gpu-lease have to equal those of its steps alone.
-Each way is printed and written to language-GPU.json in $OUT or build/bench as soon as it is known.
+`driver`; the daemon's estimate of its slowdown stands beside what whole requests took longer
+(`daemon_slowdown`, `measured_slowdown`);
+what the training does as a part of what it does by the driver's slices. The training's weights
+after STEPS steps beside the server under gpu-lease have to equal those of its steps alone. Each
+way is printed and written to language-GPU.json in $OUT or build/bench as soon as it is known.
 Exit status 1: a program failed, weights differ, or the server is slower than by the driver's
 slices. `--small`: to try the check without a GPU (`--ways driver`).
 """
@@ -115,17 +117,25 @@ def ours(bench: Bench) -> None:
             bench.serve(server, bench.settle)
             training.job.say(f"steps {bench.steps}")
             bench.tell("gpu-lease, at first", {**server.result(), **training.result()})
-            print(f"the daemon: {seen(share)}", flush=True)
+            compare(bench, share, "gpu-lease, at first")
             bench.tell("gpu-lease", bench.together(server, training))
-            print(f"the daemon: {seen(share)}", flush=True)
+            compare(bench, share, "gpu-lease")
 
 
-def seen(share: Sharing) -> str:
-    """By how much the server is slowed down, and what the training has, as the daemon sees it."""
+def compare(bench: Bench, share: Sharing, way: str) -> None:
+    """By how much the server is slowed down, and what the training has, as the daemon sees it;
+    and by how much each request took longer in this part than alone, as the server itself has
+    measured it. Both are of all its work, the prompts and the tokens."""
     status = ask(share.admin, {"op": "status"})
     slowdown = status["devices"][0]["online_slowdown"]
     duties = [one["duty"] for t in status["tenants"] for one in t["slices"].values()]
-    return f"slowdown {slowdown}, duty {min(duties, default=None)}"
+    alone, found = bench.report.get("server alone"), bench.report[way]
+    took = found["request_ms"]["mean"] / alone["request_ms"]["mean"] - 1 if alone else None
+    found["daemon_slowdown"], found["measured_slowdown"] = slowdown, took
+    said, measured = ("not known" if one is None else f"{one:+.3f}" for one in (slowdown, took))
+    print(f"slowdown: the daemon's estimate {said}, measured {measured}", flush=True)
+    print(f"duty of the training: {min(duties, default=None)}", flush=True)
+    write_report(f"language-{bench.gpu}", bench.report)
 
 
 def mps(bench: Bench) -> None:

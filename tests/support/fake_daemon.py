@@ -30,6 +30,7 @@ class Client:
         self.released: list[client_messages.Released] = []
         self.channels: client_messages.Channels | None = None
         self.progress: list[int] = []
+        self.told: list[client_messages.Progress] = []  # of the same answers, all
         self.stuck: list[int] = []
         self.rests: list[bool] = []  # each time that it said so, or that it works again
         self.epoch = 0
@@ -65,6 +66,7 @@ class Client:
                 if isinstance(message, client_messages.Channels):
                     self.channels = message
                 if isinstance(message, client_messages.Progress):
+                    self.told.append(message)
                     self.progress.append(message.calls)
                 if isinstance(message, client_messages.Stuck):
                     self.stuck.append(message.epoch)

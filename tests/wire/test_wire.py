@@ -47,7 +47,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "request": client_messages.Request(),
         "released": client_messages.Released(6, 8, 9, wants=True),
         "stuck": client_messages.Stuck(19),
-        "progress": client_messages.Progress(20, 21, 22, 23, 24),
+        "progress": client_messages.Progress(20, 21, 22, 23, 24, 25, 26, 27),
         "restored": client_messages.Restored(24, 25, 26),
         "why": client_messages.Why(),
         "name": client_messages.Name(b"a name".ljust(16, b"\0")),

@@ -42,7 +42,12 @@ static void show_clients(void)
 	     {.epoch = 6, .flags = GL_RELEASED_WANTS, .prefetch_bytes = 8, .prefetch_ns = 9});
 	SHOW(stuck, gl_epoch, GL_STUCK, {.epoch = 19});
 	SHOW(progress, gl_progress, GL_PROGRESS,
-	     {.calls = 20, .busy_ns = 21, .seen_ns = 22, .wanted_ns = 23, .bursts = 24});
+	     {.calls = 20,
+	      .busy_ns = 21,
+	      .seen_ns = 22,
+	      .wanted_ns = 23,
+	      .bursts = 24,
+	      .done = {.calls = 25, .graphs = 26, .ns = 27}});
 	SHOW(restored, gl_restored, GL_RESTORED, {.epoch = 24, .bytes = 25, .ns = 26});
 	SHOW(why, gl_header, GL_WHY, {0});
 	SHOW(name, gl_name, GL_NAME, {.name = "a name"});

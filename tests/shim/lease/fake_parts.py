@@ -38,7 +38,7 @@ class Gate:
         self.step_allowed: int = lib.GATE_STEP_NONE
         self.inside: list[int] = []  # the context of each thread's call
         self.at_gate: list[int] = []
-        self.n_calls = 0
+        self.n_calls = self.n_graphs = 0
 
     def come(self, context: int) -> None:
         """A thread makes a call for a context."""

@@ -31,6 +31,7 @@ class Process:
         self.busy: set[int] = set()  # contexts with unfinished work
         self.busy_when_drained: set[int] = set()
         self.tasks = self.tasks_done = 0
+        self.passes = False  # what was in flight when it was last looked at has finished
         self.paused = False
         self.stoppable, self.stops_fail, self.stops_move = False, False, True
         self.stop_phase: int = lib.STOP_NONE
@@ -96,12 +97,14 @@ class Process:
             step_pending=lambda: bool(gate.step_allowed),
             empty=lambda: not gate.inside,
             calls=lambda: gate.n_calls + len(gate.inside),
+            graphs=lambda: gate.n_graphs,
         )
         port.pace = self._door("pace", begin=act(self._begin_pace), end=act(self._end_pace))
         port.work = self._door(
             "lease_work",
             drained=self._drained,
             idle=lambda: not self.busy,
+            passed=lambda: self.passes or not self.busy,
             some_idle=lambda: len(self.busy_when_drained) < CONTEXTS,
         )
         port.mover = self._door(

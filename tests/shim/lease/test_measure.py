@@ -147,3 +147,69 @@ def test_a_new_daemon_hears_it_again() -> None:
     process.do(lib.lease_forget_daemon)
     process.rests = False
     assert told(process, [(True, 100), (False, 50)]) == ["RESTS"]
+
+
+# -- calls that have finished --------------------------------------------------------------------
+
+
+def done(process: Process, steps: Callable[[int], None], ms: int) -> tuple[int, int, float]:
+    """How many calls have finished meanwhile, how many of them launched a graph, and for how long
+    (ms) they were unfinished. steps: makes it do something at each ms."""
+    said = [ffi.new("struct gl_progress *") for _ in range(2)]
+    process.hear("GRANT", epoch=1)
+    process.run(PERIOD)
+    process.do(lib.lease_measure, said[0])
+    for step in range(ms):
+        steps(step)
+        process.run(MS)
+    process.do(lib.lease_measure, said[1])
+    calls, graphs, ns = (
+        getattr(said[1].done, name) - getattr(said[0].done, name)
+        for name in ("calls", "graphs", "ns")
+    )
+    return calls, graphs, ns / MS
+
+
+def test_calls_that_are_far_ahead_count_when_they_have_finished() -> None:
+    """A hundred calls in ten ms, whose work takes 400."""
+    process = Process()
+
+    def at(ms: int) -> None:
+        process.gate.n_calls += 10 * (ms < 10)
+        work(process, ms < 400)
+
+    calls, graphs, took = done(process, at, 300)
+    assert (calls, took) == (0, 0)
+    process = Process()
+    calls, graphs, took = done(process, at, 500)
+    assert (calls, graphs) == (100, 0)
+    assert took == pytest.approx(400, abs=5)
+
+
+def test_one_launch_after_the_other_counts_though_there_is_always_one() -> None:
+    """Each takes 10 ms, and the next follows before anybody looks. What a mark stands behind has
+    finished when the next launch comes."""
+    process = Process()
+
+    def at(ms: int) -> None:
+        process.passes = ms % 10 == 0
+        process.gate.n_calls += ms % 10 == 0
+        process.gate.n_graphs += ms % 10 == 0
+        work(process, True)
+
+    calls, graphs, took = done(process, at, 600)
+    assert graphs == calls
+    assert calls == pytest.approx(60, abs=2)
+    assert took / calls == pytest.approx(10, rel=0.05)
+
+
+def test_calls_of_a_time_in_which_it_did_not_look_do_not_count() -> None:
+    process = Process()
+    done(process, lambda _: None, 100)
+    process.run(3000 * MS)
+    process.gate.n_calls += 1000
+    said = [ffi.new("struct gl_progress *") for _ in range(2)]
+    process.do(lib.lease_measure, said[0])
+    process.run(100 * MS)
+    process.do(lib.lease_measure, said[1])
+    assert said[1].done.calls == said[0].done.calls
