@@ -329,7 +329,7 @@ extern struct emulator emulator;
 
 uint64_t now_ns(void);
 
-/* exec.c: finishes operations that take no time and wakes all engines and waiters, after something
+/* exec.c: finishes operations that take no time and wakes all who work or wait, after something
  * rare. The lock is held. */
 void changed(void);
 /* The same after something that concerns one process. */
