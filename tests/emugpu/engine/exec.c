@@ -12,6 +12,7 @@
 /* A shorter sleep is not worth a system call: the time is added up and slept off later. */
 #define SLEEP_FROM_NS UINT64_C(100000)
 #define CATCH_UP_NS UINT64_C(5000000)
+#define KERNEL_SLICES 8
 
 struct emulator emulator = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -492,11 +493,14 @@ static uint64_t turn_to(struct engine *engine, const struct context *context)
 	return switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
 }
 
-/* A kernel is only left when another context has one. What rests in between for other clients of
- * MPS, and copies, which take turns, are divided into slices. */
-static bool undivided(const struct engine *engine, const struct op *op)
+/* How long an operation is served at once: a kernel is only left when another context has one, and
+ * so many slices show soon enough what it has had. What rests in between for other clients of MPS,
+ * and copies, which take turns, are divided into slices. */
+static uint64_t at_once(const struct engine *engine, const struct op *op)
 {
-	return engine->kind == ENGINE_COMPUTE && !op->stream->context->process->mps;
+	bool divided = engine->kind != ENGINE_COMPUTE || op->stream->context->process->mps;
+
+	return (divided ? 1 : KERNEL_SLICES) * engine->device->model->slice_ns;
 }
 
 static void run(struct engine *engine, struct op *op)
@@ -517,7 +521,7 @@ static void run(struct engine *engine, struct op *op)
 		if (context->process->watchers)
 			pthread_cond_broadcast(&context->process->changed);
 	}
-	most = undivided(engine, op) ? op->owed : engine->device->model->slice_ns;
+	most = at_once(engine, op);
 	most = op->owed < most ? op->owed : most;
 	ns = spend(engine, op, lost, most, op->computed && most == op->owed);
 	rest(engine, context, ns);
