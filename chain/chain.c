@@ -22,14 +22,21 @@
 
 #define KEEPER "gpu-lease-chain"
 #define TRIES 20    /* at joining; two keepers that start at once may both give way */
+#define SECRETS 16  /* that are drawn at once: getrandom() gives 256 bytes whole */
 #define LOOK_MS 500 /* between looks at whether the keeper is there, while something is awaited */
 
 extern char **environ;
 
 /* What this process has opened of the pool. */
 struct mapped {
-	uint32_t birth; /* of the buffer; 0: not opened */
+	_Atomic uint32_t birth; /* of the buffer; 0: not opened */
 	CUdeviceptr at;
+};
+
+/* Random bytes for the secrets of the next puts, so that few of them ask the system. */
+struct secrets {
+	uint8_t bytes[SECRETS][16];
+	unsigned int left;
 };
 
 struct gpu_lease_chain {
@@ -40,16 +47,18 @@ struct gpu_lease_chain {
 	struct chain_table *table;
 	const struct chain_cuda *cuda;
 	CUcontext context;    /* for threads that have none */
-	pthread_mutex_t lock; /* of `mapped`, and of questions to the keeper */
+	pthread_mutex_t lock; /* of `mapped`, `secrets`, and of questions to the keeper */
 	atomic_uint later;    /* host functions that have not run yet */
 	atomic_uint inside;   /* calls under way */
 	atomic_bool closed;   /* those that wait give up */
 	struct chain_parts parts;
+	struct secrets secrets;
 	struct mapped mapped[CHAIN_BUFFERS];
 };
 
 static pthread_mutex_t chains_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_lease_chain *chains;
+static pid_t *self; /* this process; 0 in a forked child that has opened none */
 static _Thread_local char reason[256];
 
 const char *gpu_lease_chain_error(void)
@@ -100,6 +109,27 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
+/* A page that the kernel empties in each child, so that a call need not ask it who calls. */
+static void make_self(void)
+{
+	void *page =
+	    mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page != MAP_FAILED && !madvise(page, sizeof(*self), MADV_WIPEONFORK))
+		self = page;
+}
+
+/* Returns false if the host has no memory. */
+static bool know_self(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, make_self);
+	if (self)
+		*self = getpid();
+	return self;
+}
+
 static bool is_open(const struct gpu_lease_chain *chain)
 {
 	const struct gpu_lease_chain *open = chains;
@@ -116,7 +146,7 @@ static int enter(struct gpu_lease_chain *chain)
 
 	pthread_mutex_lock(&chains_lock);
 	open = is_open(chain);
-	forked = open && chain->pid != getpid();
+	forked = open && chain->pid != *self;
 	if (open && !forked)
 		atomic_fetch_add(&chain->inside, 1);
 	pthread_mutex_unlock(&chains_lock);
@@ -299,10 +329,14 @@ int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint
 	if (!chain)
 		return fail(GPU_LEASE_CHAIN_SYSTEM, "the host has no memory");
 	chain->cuda = chain_cuda();
-	chain->pid = getpid();
 	pthread_mutex_init(&chain->lock, NULL);
-	status = chain->cuda ? find_chain(chain, pool_bytes, keep_s)
-	                     : fail(GPU_LEASE_CHAIN_OUTSIDE, "there is no CUDA driver here");
+	chain->pid = getpid();
+	if (!chain->cuda)
+		status = fail(GPU_LEASE_CHAIN_OUTSIDE, "there is no CUDA driver here");
+	else if (!know_self())
+		status = fail(GPU_LEASE_CHAIN_SYSTEM, "the host has no memory");
+	else
+		status = find_chain(chain, pool_bytes, keep_s);
 	if (status) {
 		free(chain);
 		return status;
@@ -323,7 +357,7 @@ static bool leave_list(const struct gpu_lease_chain *chain)
 	bool open;
 
 	pthread_mutex_lock(&chains_lock);
-	open = is_open(chain) && chain->pid == getpid();
+	open = is_open(chain) && chain->pid == *self;
 	while (open && *at != chain)
 		at = &(*at)->next;
 	if (open)
@@ -368,12 +402,30 @@ static int64_t now_ms(void)
 	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
 }
 
-/* Waits for a change until `until` (ms; below 0: for ever). Returns 0; `late` if that is over; or
- * why no change will come. */
-static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen, int64_t until,
-                           int late)
+/* How long a call waits. */
+struct patience {
+	int64_t ms;    /* below 0: for ever */
+	int64_t until; /* 0: it has not begun to wait */
+};
+
+static int64_t left_ms(struct patience *patience)
 {
-	int64_t left = until < 0 ? LOOK_MS : until - now_ms();
+	int64_t now;
+
+	if (patience->ms <= 0)
+		return patience->ms ? LOOK_MS : 0;
+	now = now_ms();
+	if (!patience->until)
+		patience->until = now + patience->ms;
+	return patience->until - now;
+}
+
+/* Waits for a change after `seen` was read. Returns 0; `late` if the patience is at its end; or why
+ * no change will come. */
+static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen,
+                           struct patience *patience, int late)
+{
+	int64_t left = left_ms(patience);
 
 	if (atomic_load(&chain->closed))
 		return fail(GPU_LEASE_CHAIN_CLOSED, "the chain was closed by another thread");
@@ -385,48 +437,68 @@ static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen, i
 	return 0;
 }
 
-static int64_t end_of(int64_t timeout_ms)
-{
-	return timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
-}
-
 /* -- memory of the pool in this process ----------------------------------------------------------
  */
 
-/* Opens the memory of a buffer that this process holds, unless it is open. */
-static CUresult map_buffer(struct gpu_lease_chain *chain, uint32_t index, CUdeviceptr *out)
+/* Caller has the lock. */
+static CUresult open_memory(const struct gpu_lease_chain *chain, struct mapped *mapped,
+                            const struct chain_buffer *buffer)
 {
-	struct chain_buffer *buffer = &chain->table->buffers[index];
-	struct mapped *mapped = &chain->mapped[index];
-	CUresult result = CUDA_SUCCESS;
 	CUipcMemHandle memory;
+	CUresult result;
 
-	pthread_mutex_lock(&chain->lock);
-	if (mapped->birth && mapped->birth != buffer->birth) {
+	if (mapped->birth == buffer->birth)
+		return CUDA_SUCCESS;
+	if (mapped->birth)
 		chain->cuda->cuIpcCloseMemHandle(mapped->at);
-		mapped->birth = 0;
-	}
-	if (!mapped->birth) {
-		memcpy(&memory, buffer->memory, sizeof(memory));
-		result = chain->cuda->cuIpcOpenMemHandle(&mapped->at, memory,
-		                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-		mapped->birth = result ? 0 : buffer->birth;
-	}
-	*out = mapped->at;
-	pthread_mutex_unlock(&chain->lock);
+	mapped->birth = 0;
+	memcpy(&memory, buffer->memory, sizeof(memory));
+	result = chain->cuda->cuIpcOpenMemHandle(&mapped->at, memory,
+	                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	if (!result)
+		mapped->birth = buffer->birth;
 	return result;
 }
 
-static void let_go(struct gpu_lease_chain *chain, uint32_t index)
+/* Opens the memory of a buffer that this process holds, unless it is open: while it is held it has
+ * the same birth, so nobody closes it. */
+static CUresult map_buffer(struct gpu_lease_chain *chain, uint32_t index, CUdeviceptr *out)
 {
-	struct chain_buffer *buffer = &chain->table->buffers[index];
+	const struct chain_buffer *buffer = &chain->table->buffers[index];
+	struct mapped *mapped = &chain->mapped[index];
+	CUresult result = CUDA_SUCCESS;
+
+	if (mapped->birth != buffer->birth) {
+		pthread_mutex_lock(&chain->lock);
+		result = open_memory(chain, mapped, buffer);
+		pthread_mutex_unlock(&chain->lock);
+	}
+	*out = mapped->at;
+	return result;
+}
+
+/* Caller has the table's lock. */
+static bool holds(const struct gpu_lease_chain *chain, uint32_t index)
+{
+	return index < CHAIN_BUFFERS && chain->table->buffers[index].state == BUFFER_USED &&
+	       chain->table->buffers[index].held[chain->member];
+}
+
+/* Returns whether this process held it. */
+static bool let_go(struct gpu_lease_chain *chain, uint32_t index)
+{
+	bool held;
 
 	table_take(chain->table);
-	if (buffer->held[chain->member])
-		buffer->held[chain->member]--;
-	buffer_settle(buffer);
+	held = holds(chain, index);
+	if (held) {
+		chain->table->buffers[index].held[chain->member]--;
+		buffer_settle(&chain->table->buffers[index]);
+	}
 	table_give(chain->table);
-	table_changed(chain->table);
+	if (held)
+		table_changed(chain->table);
+	return held;
 }
 
 /* This process holds the buffer already. */
@@ -459,7 +531,6 @@ static uint32_t hold_free(struct gpu_lease_chain *chain, uint64_t size, bool clo
 	table_take(table);
 	buffer = table_free_buffer(table, size, close);
 	if (buffer) {
-		memset(buffer->held, 0, sizeof(buffer->held));
 		buffer->held[chain->member] = 1;
 		buffer->flight = 0;
 		buffer->putter = NO_MEMBER;
@@ -502,7 +573,7 @@ static int fail_full(const struct gpu_lease_chain *chain)
 static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
                  struct gpu_lease_buffer *out)
 {
-	int64_t until = end_of(timeout_ms);
+	struct patience patience = {timeout_ms, 0};
 	uint32_t index, seen;
 	int status;
 
@@ -522,7 +593,7 @@ static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_m
 		if (status && status != GPU_LEASE_CHAIN_FULL)
 			return status;
 		if (status)
-			status = wait_for_change(chain, seen, until, GPU_LEASE_CHAIN_FULL);
+			status = wait_for_change(chain, seen, &patience, GPU_LEASE_CHAIN_FULL);
 		if (status)
 			return status == GPU_LEASE_CHAIN_FULL ? fail_full(chain) : status;
 	}
@@ -598,7 +669,8 @@ static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
 		            "%d does not say when the work is over: it is 0 (wait), 1 (now) or 2 "
 		            "(later)",
 		            (int)when);
-	have_context(chain);
+	if (when != GPU_LEASE_CHAIN_NOW)
+		have_context(chain);
 	if (when == GPU_LEASE_CHAIN_WAIT)
 		result = chain->cuda->cuStreamSynchronize(stream);
 	return result ? fail_cuda("waiting for the stream", result) : 0;
@@ -606,13 +678,6 @@ static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
 
 /* -- giving away and getting
  * ------------------------------------------------------------------------ */
-
-/* Caller has the table's lock. */
-static bool holds(const struct gpu_lease_chain *chain, uint32_t index)
-{
-	return index < CHAIN_BUFFERS && chain->table->buffers[index].state == BUFFER_USED &&
-	       chain->table->buffers[index].held[chain->member];
-}
 
 static int fail_dropped(void)
 {
@@ -633,6 +698,23 @@ static void fill_handle(const struct gpu_lease_chain *chain, const struct chain_
 	memcpy(handle, &made, sizeof(made));
 }
 
+static int draw_secret(struct gpu_lease_chain *chain, uint8_t secret[16])
+{
+	struct secrets *secrets = &chain->secrets;
+	bool drawn = true;
+
+	pthread_mutex_lock(&chain->lock);
+	if (!secrets->left) {
+		drawn =
+		    getrandom(secrets->bytes, sizeof(secrets->bytes), 0) == sizeof(secrets->bytes);
+		secrets->left = drawn ? SECRETS : 0;
+	}
+	if (drawn)
+		memcpy(secret, secrets->bytes[--secrets->left], sizeof(secrets->bytes[0]));
+	pthread_mutex_unlock(&chain->lock);
+	return drawn ? 0 : fail(GPU_LEASE_CHAIN_SYSTEM, "the system has no random numbers");
+}
+
 /* Takers of an earlier put that are still to come have a handle with the same number and secret. */
 static void send_off(struct chain_buffer *buffer, uint64_t ticks, uint32_t takers,
                      const uint8_t secret[16], uint32_t putter)
@@ -651,15 +733,15 @@ static int put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buf
                uint8_t handle[GPU_LEASE_HANDLE_BYTES])
 {
 	struct chain_buffer *b;
-	uint8_t secret[16];
+	uint8_t secret[16] = {0};
 	uint64_t number = 0;
 	int status = 0;
 
 	if (!takers || takers > CHAIN_TAKERS)
 		status =
 		    fail(GPU_LEASE_CHAIN_LIMIT, "a buffer is put for 1 to %d takers", CHAIN_TAKERS);
-	if (!status && getrandom(secret, sizeof(secret), 0) != sizeof(secret))
-		status = fail(GPU_LEASE_CHAIN_SYSTEM, "the system has no random numbers");
+	if (!status)
+		status = draw_secret(chain, secret);
 	if (!status)
 		status = wait_for_stream(chain, stream, when);
 	if (status)
@@ -738,7 +820,7 @@ static int take_buffer(struct gpu_lease_chain *chain, const struct chain_handle 
 static int get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HANDLE_BYTES],
                int64_t timeout_ms, struct gpu_lease_buffer *out)
 {
-	int64_t until = end_of(timeout_ms);
+	struct patience patience = {timeout_ms, 0};
 	struct chain_handle handle;
 	uint64_t size = 0;
 	uint32_t seen;
@@ -756,7 +838,7 @@ static int get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HAND
 		if (!status)
 			return give_out(chain, handle.index, size, out);
 		if (status == GPU_LEASE_CHAIN_LATE)
-			status = wait_for_change(chain, seen, until, status);
+			status = wait_for_change(chain, seen, &patience, status);
 	} while (!status);
 	return status;
 }
@@ -777,15 +859,12 @@ static int drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *bu
 
 	if (status)
 		return status;
+	if (when != GPU_LEASE_CHAIN_LATER)
+		return let_go(chain, buffer->index) ? 0 : fail_dropped();
 	table_take(chain->table);
 	held = holds(chain, buffer->index);
 	table_give(chain->table);
-	if (!held)
-		return fail_dropped();
-	if (when == GPU_LEASE_CHAIN_LATER)
-		return do_later(chain, buffer->index, 0, stream);
-	let_go(chain, buffer->index);
-	return 0;
+	return held ? do_later(chain, buffer->index, 0, stream) : fail_dropped();
 }
 
 int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,

@@ -10,6 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOOKS 100
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 bool table_begin(struct chain_table *table, uint64_t limit, uint32_t keep_s)
 {
 	pthread_mutexattr_t kind;
@@ -24,9 +35,19 @@ bool table_begin(struct chain_table *table, uint64_t limit, uint32_t keep_s)
 	       !pthread_mutex_init(&table->lock, &kind);
 }
 
+/* The lock is held for less than a sleep and a wake-up take, so who finds it taken first looks
+ * again a few times. */
 void table_take(struct chain_table *table)
 {
-	if (pthread_mutex_lock(&table->lock) == EOWNERDEAD)
+	int result = pthread_mutex_trylock(&table->lock);
+
+	for (int i = 0; result == EBUSY && i < LOOKS; i++) {
+		cpu_relax();
+		result = pthread_mutex_trylock(&table->lock);
+	}
+	if (result == EBUSY)
+		result = pthread_mutex_lock(&table->lock);
+	if (result == EOWNERDEAD)
 		pthread_mutex_consistent(&table->lock);
 }
 
@@ -38,7 +59,7 @@ void table_give(struct chain_table *table)
 void table_changed(struct chain_table *table)
 {
 	atomic_fetch_add(&table->changed, 1);
-	if (atomic_exchange(&table->waiters, 0))
+	if (atomic_load(&table->waiters) && atomic_exchange(&table->waiters, 0))
 		syscall(SYS_futex, &table->changed, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 

@@ -12,10 +12,12 @@ A CUDA context has to be current. Any thread may call these functions.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import weakref
 from collections.abc import Sequence
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ from gpu_lease import dlpack
 
 HANDLE_BYTES = 64
 LIBRARY = "/usr/lib/gpu-lease/libgpulease-chain.so"
+EXTENSION = "gpu_lease_chain"
 MOST_TAKERS = 65535
 WAIT, NOW, LATER = 0, 1, 2
 AUTO, GREEN, AFFINITY = 0, 1, 2
@@ -100,35 +103,6 @@ _ERRORS: tuple[type[ChainError], ...] = (
 )  # fmt: skip
 
 
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("pointer", ctypes.c_uint64),
-        ("size", ctypes.c_uint64),
-        ("index", ctypes.c_uint32),
-        ("zero", ctypes.c_uint32),
-    )
-
-
-class _Use(ctypes.Structure):
-    _fields_ = (
-        ("limit", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
-        ("active", ctypes.c_uint32),
-        ("inactive", ctypes.c_uint32),
-        ("members", ctypes.c_uint32),
-        ("zero", ctypes.c_uint32),
-    )
-
-
-class _Part(ctypes.Structure):
-    _fields_ = (
-        ("percent", ctypes.c_uint32),
-        ("multiprocessors", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
-
-
 class Part(NamedTuple):
     """What a component uses of its GPU: per cent of the multiprocessors, and how many they are, as
     the driver has rounded them. context: a CUcontext, which is current; stream: a CUstream of it
@@ -141,27 +115,16 @@ class Part(NamedTuple):
 
 
 def _load() -> Any:
+    """The library's functions, by an extension that lies beside it (chain/python.c)."""
     path = os.environ.get("GPU_LEASE_CHAIN_LIBRARY", LIBRARY)
+    loader = ExtensionFileLoader(EXTENSION, str(Path(path).with_name(f"{EXTENSION}.abi3.so")))
     try:
-        library = ctypes.CDLL(path)
-    except OSError as fault:
+        module = module_from_spec(ModuleSpec(EXTENSION, loader, origin=loader.path))
+        loader.exec_module(module)
+        module.load(path, _ERRORS)
+    except (ImportError, OSError) as fault:
         raise OutsideError(f"{fault}; gpu-lease is not installed on this host") from None
-    pointer, size, ms = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64
-    buffer, count, when = ctypes.POINTER(_Buffer), ctypes.c_uint32, ctypes.c_int
-    for name, arguments in {
-        "open": (ctypes.POINTER(pointer), size, count),
-        "alloc": (pointer, size, ms, buffer),
-        "put": (pointer, buffer, count, pointer, when, ctypes.c_char_p),
-        "get": (pointer, ctypes.c_char_p, ms, buffer),
-        "drop": (pointer, buffer, pointer, when),
-        "used": (pointer, ctypes.POINTER(_Use)),
-        "part": (pointer, when, ctypes.POINTER(_Part)),
-        "close": (pointer,),
-    }.items():
-        getattr(library, f"gpu_lease_chain_{name}").argtypes = arguments
-    library.gpu_lease_chain_close.restype = None
-    library.gpu_lease_chain_error.restype = ctypes.c_char_p
-    return library
+    return module
 
 
 _library: list[Any] = []
@@ -173,8 +136,8 @@ def _functions() -> Any:
     return _library[0]
 
 
-def _ms(timeout: float | None) -> int:
-    return -1 if timeout is None else int(max(0.0, timeout) * 1000)
+def _ms(timeout: float) -> int:
+    return int(max(0.0, timeout) * 1000)
 
 
 class Chain:
@@ -187,30 +150,14 @@ class Chain:
 
     def __init__(self, pool_bytes: int = 0, keep_s: int = 60) -> None:
         self._c = _functions()
-        opened = ctypes.c_void_p()
-        self._check(self._c.gpu_lease_chain_open(ctypes.byref(opened), pool_bytes, keep_s))
-        self._opened = opened
-        self._end = weakref.finalize(self, _close, self._c, opened, os.getpid())
-
-    @property
-    def _chain(self) -> ctypes.c_void_p:
-        """ClosedError: it is no longer open."""
-        if not self._end.alive:
-            raise ClosedError("the chain has been closed; open it again")
-        return self._opened
-
-    def _check(self, status: int) -> None:
-        if status:
-            raise _ERRORS[status - 1](self._c.gpu_lease_chain_error().decode(errors="replace"))
+        self._chain: int = self._c.open(pool_bytes, keep_s)
+        self._end = weakref.finalize(self, _close, self._c, self._chain, os.getpid())
 
     def alloc(self, size: int, *, timeout: float | None = None) -> Buffer:
         """A new buffer of so many bytes. timeout: seconds to wait while the pool is full; None: as
         long as it takes. FullError: there was no room in time."""
-        found = _Buffer()
-        self._check(
-            self._c.gpu_lease_chain_alloc(self._chain, size, _ms(timeout), ctypes.byref(found))
-        )
-        return Buffer(self, found)
+        ms = -1 if timeout is None else _ms(timeout)
+        return Buffer(self, self._c.alloc(self._chain, size, ms))
 
     def put(self, buffer: Buffer, *, takers: int = 1, stream: int = 0, when: int = WAIT) -> bytes:
         """Give the buffer away, and return its handle of 64 bytes, which so many components can
@@ -219,43 +166,37 @@ class Chain:
         when: WAIT for the stream's work (a CUstream as an integer); NOW: its work is over; LATER:
         the call does not wait, but who gets the buffer does.
         """
-        held = buffer.held()
-        handle = ctypes.create_string_buffer(HANDLE_BYTES)
-        self._check(
-            self._c.gpu_lease_chain_put(
-                self._chain, ctypes.byref(held), takers, stream, when, handle
-            )
-        )
-        buffer.gone()
-        return handle.raw
+        handle: bytes = self._c.put(self._chain, buffer.held, takers, stream, when)
+        buffer.held = None
+        return handle
 
     def get(self, handle: bytes, *, timeout: float | None = None) -> Buffer:
         """The buffer of a handle. timeout: seconds to wait for work that was put with LATER; 0: not
         at all. LateError: the work has not ended in time."""
         if len(handle) != HANDLE_BYTES:
             raise ForgedError(f"a handle has {HANDLE_BYTES} bytes, and this has {len(handle)}")
-        found = _Buffer()
-        self._check(
-            self._c.gpu_lease_chain_get(
-                self._chain, bytes(handle), _ms(timeout), ctypes.byref(found)
-            )
-        )
-        return Buffer(self, found)
+        ms = -1 if timeout is None else _ms(timeout)
+        return Buffer(self, self._c.get(self._chain, bytes(handle), ms))
 
     def drop(self, buffer: Buffer, *, stream: int = 0, when: int = WAIT) -> None:
         """Hold the buffer no more; when: as for put()."""
-        held = buffer.held()
-        self._check(self._c.gpu_lease_chain_drop(self._chain, ctypes.byref(held), stream, when))
-        buffer.gone()
+        self._c.drop(self._chain, buffer.held, stream, when)
+        buffer.held = None
 
     def used(self) -> dict[str, int]:
         """What there is in the pool: limit, bytes, active and inactive buffers, members."""
-        found = _Use()
-        self._check(self._c.gpu_lease_chain_used(self._chain, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, *_ in _Use._fields_[:-1]}
+        limit, size, active, inactive, members = self._c.used(self._chain)
+        return {
+            "limit": limit,
+            "bytes": size,
+            "active": active,
+            "inactive": inactive,
+            "members": members,
+        }
 
     def close(self) -> None:
         """Leave the chain; what this component still holds goes back to the pool."""
+        self._chain = 0
         self._end()
 
     def part(self, how: int = AUTO) -> Part:
@@ -264,10 +205,7 @@ class Chain:
         the item's work in the context or the stream. how: GREEN contexts belong to the one that was
         current at first, with its memory and modules; AFFINITY makes contexts of their own; AUTO:
         green ones where the driver has them. PartError: it has none."""
-        found = _Part()
-        self._check(self._c.gpu_lease_chain_part(self._chain, how, ctypes.byref(found)))
-        context, stream = found.context or 0, found.stream or 0
-        return Part(found.percent, found.multiprocessors, context, stream)
+        return Part(*self._c.part(self._chain, how))
 
     def __enter__(self) -> Chain:
         return self
@@ -281,37 +219,38 @@ class Chain:
         self.close()
 
 
-def _close(library: Any, chain: ctypes.c_void_p, pid: int) -> None:
+def _close(library: Any, chain: int, pid: int) -> None:
     if os.getpid() == pid:
-        library.gpu_lease_chain_close(chain)
+        library.close(chain)
 
 
 class Buffer:
-    """Device memory that this component holds; as bytes, or as an array (array())."""
+    """Device memory that this component holds; as bytes, or as an array (array()).
 
-    def __init__(self, chain: Chain, buffer: _Buffer) -> None:
+    held: its address, its bytes and its number in the pool; None: the component holds it no more.
+    """
+
+    __slots__ = ("__weakref__", "chain", "held")
+
+    def __init__(self, chain: Chain, held: tuple[int, int, int]) -> None:
         self.chain = chain
-        self._buffer: _Buffer | None = buffer
+        self.held: tuple[int, int, int] | None = held
 
-    def held(self) -> _Buffer:
+    def _known(self) -> tuple[int, int, int]:
         """DroppedError: it has been dropped or put."""
-        if self._buffer is None:
+        if self.held is None:
             raise DroppedError("the buffer has been dropped or put; get or allocate another one")
-        return self._buffer
-
-    def gone(self) -> None:
-        """The component does not hold it any more."""
-        self._buffer = None
+        return self.held
 
     @property
     def pointer(self) -> int:
         """The address on the device, the same as long as the buffer is held."""
-        return int(self.held().pointer)
+        return self._known()[0]
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return int(self.held().size)
+        return self._known()[1]
 
     def drop(self, *, stream: int = 0, when: int = WAIT) -> None:
         """Hold it no more (Chain.drop())."""

@@ -25,6 +25,7 @@ from leased.moving.saver import Save, Saver
 from leased.processes.identity import Peer
 
 OFF, ROOT, USERS, IDLE = "off", "root", "users", "idle"  # as limits.move names them
+SPARE_PART = 32  # of a GPU: what a move needs there for a moment (moving/carrier_child.py)
 # Why memory is fixed: something outside of the process may refer to it.
 HELD = ("shared", "mapped")
 
@@ -76,7 +77,16 @@ class Moves:
             self._check_room(tenant, new, total)
 
         check()
-        return total, Checks(check, check_drained)
+        return total, Checks(check, check_drained, lambda: self._carried(tenant, new))
+
+    def _carried(self, tenant: Tenant, new: Gpu) -> int:
+        """All of its memory (bytes), if it has room there beside all that jobs there may have; and
+        beside what is there for a moment while it moves. Else 0."""
+        memory = self.leases.view.device(tenant.gang[0]).residency.of(tenant.job_id)
+        there = self.leases.view.device(new.uuid)
+        taken = sum(has.bytes + has.fixed for has in there.memory().values())
+        room = there.residency.room - taken - new.memory // SPARE_PART
+        return memory.bytes if memory.bytes + memory.fixed <= room else 0
 
     def moved(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """How the last move of a job goes, or how it ended."""

@@ -7,7 +7,7 @@ affected.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,12 +142,17 @@ def each_described(answer: Mapping[str, Any]) -> tuple[list[Described], dict[int
     return found, faults
 
 
-def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
-    """A device of an answer to look. memory: all that it has. Unsound: what is wrong with it."""
+def seen(
+    answer: Mapping[str, Any], uuid: str, memory: int, ours: Container[int] = frozenset()
+) -> Seen:
+    """A device of an answer to look. memory: all that it has. ours: processes that do not count.
+    Unsound: what is wrong with it."""
     devices = answer.get("devices")
     said = _answered(devices.get(uuid) if isinstance(devices, dict) else None)
     # More than the device has is garbage too, but who is there is worth knowing.
-    processes = {pid: min(size, memory) for pid, size in _by_pid(said.get("processes"))}
+    processes = {
+        pid: min(size, memory) for pid, size in _by_pid(said.get("processes")) if pid not in ours
+    }
     work = {pid: min(size, MOST_WORK) for pid, size in _by_pid(said.get("work"))}
     busy = said.get("busy")
     percent = busy if isinstance(busy, int) and 0 <= busy <= 100 else None

@@ -53,6 +53,8 @@ class Clients:
         self.on_suspend: Callable[[Tenant], None] = lambda _: None
         # Called with a tenant that needs further devices, and what it sees of them.
         self.on_left: Callable[[Tenant, Mapping[str, int]], None] = registry.widen
+        # Called with a process some of whose memory is away by a carrier that has ended.
+        self.on_stranded: Callable[[Tenant, Client], None] = lambda _, __: None
         # Called with a process that has connected and what it says it has; returns what it has.
         self.on_came: Callable[[Tenant, Client, Has], Has] = lambda _, __, has: has
 

@@ -25,6 +25,7 @@ class NodeGpus:
     ):
         self.by_uuid = {gpu.uuid: gpu for gpu in gpus}
         self.overheads = overheads
+        self.ours: set[int] = set()  # the daemon's own processes, which are there for a moment
         self.faults: dict[str, str] = {}
         self.loop = loop
         self.registry = registry

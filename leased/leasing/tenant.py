@@ -52,6 +52,7 @@ class Client(Protocol):
     restoring: bool  # its memory is being restored
     moves: bool  # it can move to another GPU
     saves: bool  # its copies can be saved to files
+    carries: bool  # its memory can leave by a carrier
     saved_at: int | None  # where its list of them lies; None: it has not said so; 0: it has none
     ready: bool  # it has host memory for what it was told to expect, if it was told to say so
     keeper: bool  # it keeps the memory of its chain
@@ -81,6 +82,8 @@ class Client(Protocol):
     def close(self) -> None: ...
 
     def send(self, message: bytes) -> None: ...
+
+    def send_file(self, message: bytes, descriptor: int) -> bool: ...
 
 
 class Elsewhere(NamedTuple):

@@ -168,7 +168,8 @@ class DeviceMonitor:
         faults: dict[str, str] = {}
         for gpu in gpus:
             try:
-                found[gpu.uuid] = nvml_answers.seen(answer, gpu.uuid, gpu.memory)
+                ours = self.leases.gpus.ours
+                found[gpu.uuid] = nvml_answers.seen(answer, gpu.uuid, gpu.memory, ours)
             except Unsound as fault:
                 faults[gpu.uuid] = str(fault)
         if not found and all(fault == SILENT for fault in faults.values()):

@@ -11,6 +11,7 @@ from leased.leasing import memory_orders
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.carriers import Carriers
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
@@ -35,6 +36,12 @@ class Drain:
         """Have host memory made for all that is to leave, while the job works on: that takes longer
         than the bytes."""
         memory_orders.make_ready(tenant)
+
+    async def until_back(self, tenant: Tenant, carriers: Carriers) -> None:
+        """Wait until all memory is back that has gone away by a carrier. Stays: in vain."""
+        await self.until(
+            tenant, lambda _: not carriers.carries(tenant), "what it had elsewhere is not back"
+        )
 
     async def until_ready(self, tenant: Tenant, most_s: float = READY_S) -> None:
         """Wait until all of its processes that are there now have said READY, or have ended, and

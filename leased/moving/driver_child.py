@@ -50,20 +50,21 @@ class Fault(Exception):
     """The driver does not do it; the text says what it answered."""
 
 
-class Driver:
+class Library:
     """libcuda. OSError, AttributeError: there is none, or it is too old."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
-        self._call("cuInit", 0)
+        self.call("cuInit", 0)
 
-    def _result(self, name: str, *values: Any) -> int:
+    def result(self, name: str, *values: Any) -> int:
         return int(getattr(self._library, name)(*values))
 
-    def _call(self, name: str, *values: Any) -> None:
-        self._check(name, self._result(name, *values))
+    def call(self, name: str, *values: Any) -> None:
+        """Fault: it fails."""
+        self.check(name, self.result(name, *values))
 
-    def _check(self, name: str, result: int) -> None:
+    def check(self, name: str, result: int) -> None:
         if not result:
             return
         text = ctypes.c_char_p()
@@ -71,14 +72,18 @@ class Driver:
         word = (text.value or b"CUDA_ERROR").decode(errors="replace")
         raise Fault(f"{name} answers {word} ({result})")
 
+
+class Driver(Library):
+    """What it can be asked for."""
+
     def begin(self, _: Answer) -> Answer:
         """What there is to know before a job is touched."""
         version, count = ctypes.c_int(), ctypes.c_int()
-        self._call("cuDriverGetVersion", byref(version))
-        self._call("cuDeviceGetCount", byref(count))
+        self.call("cuDriverGetVersion", byref(version))
+        self.call("cuDeviceGetCount", byref(count))
         self._uuids = [Uuid() for _ in range(count.value)]
         for device, uuid in enumerate(self._uuids):
-            self._call("cuDeviceGetUuid_v2", byref(uuid), device)
+            self.call("cuDeviceGetUuid_v2", byref(uuid), device)
         return {
             "has_map": version.value >= MAP_SINCE,
             "uuids": [bytes(uuid.bytes).hex() for uuid in self._uuids],
@@ -86,16 +91,16 @@ class Driver:
 
     def state(self, asked: Answer) -> Answer:
         state = ctypes.c_int(-1)
-        self._call("cuCheckpointProcessGetState", int(asked["pid"]), byref(state))
+        self.call("cuCheckpointProcessGetState", int(asked["pid"]), byref(state))
         return {"state": STATES[state.value] if state.value in range(len(STATES)) else "failed"}
 
     def lock(self, asked: Answer) -> Answer:
         args = LockArgs(int(asked["patience_ms"]))
-        self._call("cuCheckpointProcessLock", int(asked["pid"]), byref(args))
+        self.call("cuCheckpointProcessLock", int(asked["pid"]), byref(args))
         return {}
 
     def checkpoint(self, asked: Answer) -> Answer:
-        self._call("cuCheckpointProcessCheckpoint", int(asked["pid"]), None)
+        self.call("cuCheckpointProcessCheckpoint", int(asked["pid"]), None)
         return {}
 
     def restore(self, asked: Answer) -> Answer:
@@ -108,10 +113,10 @@ class Driver:
         result = INVALID_VALUE
         for pairs in self._maps(exchange, before) if exchange else ((Pair * 0)(),):
             args = RestoreArgs(pairs, len(pairs))
-            result = self._result("cuCheckpointProcessRestore", pid, byref(args))
+            result = self.result("cuCheckpointProcessRestore", pid, byref(args))
             if result != INVALID_VALUE:
                 break
-        self._check("cuCheckpointProcessRestore", result)
+        self.check("cuCheckpointProcessRestore", result)
         return {}
 
     def _maps(self, exchange: list[bytes], before: list[bytes]) -> list[ctypes.Array[Pair]]:
@@ -132,7 +137,7 @@ class Driver:
         return found
 
     def unlock(self, asked: Answer) -> Answer:
-        self._call("cuCheckpointProcessUnlock", int(asked["pid"]), None)
+        self.call("cuCheckpointProcessUnlock", int(asked["pid"]), None)
         return {}
 
 

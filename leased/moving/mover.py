@@ -1,10 +1,10 @@
 """Moves one job at a time to another GPU of the node.
 
 The phases, and what undoes each:
-  begins    the driver is started and asked, and meanwhile host memory is made for what will
-            leave; nothing is touched
-  drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the host
-            by its own mover; undone by unparking it
+  begins    the driver is started and asked, the job is lent a carrier if its GPUs reach each other,
+            and host memory is made for what will leave without one; nothing is touched
+  drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the new
+            GPU by the carrier, or for the host by its own mover; undone by unparking it
   crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
             undone by the plan itself
   arrives   the books change, and the job's memory comes back with its next lease
@@ -27,6 +27,7 @@ from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving import steps
+from leased.moving.carriers import Carriers
 from leased.moving.device_access import DeviceAccess
 from leased.moving.drain import Drain, Stays
 from leased.moving.driver import Driver, DriverFault
@@ -48,10 +49,12 @@ MOVING, MOVED, STAYED = "moving", "moved", "stayed"
 class Checks(NamedTuple):
     """Refused: something hinders a move (admin/moves.py). job: called just before the job is
     touched. drained: called when it has drained, which may take minutes: of the new GPU as it is
-    then, and of what its processes have, which they tell a moment late."""
+    then, and of what its processes have, which they tell a moment late. carried: how much may be
+    on the new GPU before the job is (bytes): all of its memory where there is room for it, or 0."""
 
     job: Callable[[], None]
     drained: Callable[[], None]
+    carried: Callable[[], int]
 
 
 @dataclass
@@ -91,9 +94,11 @@ class Mover:
         directory: Path,
         *,
         access: DeviceAccess,
+        carriers: Carriers,
         driver: Callable[[], Driver] = Driver,
     ):
         self._leases = leases
+        self._carriers = carriers
         self._drain = Drain(leases, BY)
         self._store = store
         self._nvml = nvml
@@ -177,16 +182,18 @@ class Mover:
 
     async def _move(self, tenant: Tenant, move: Move) -> None:
         clock, since = self._leases.clock, self._leases.clock()
-        self._drain.prepare(tenant)
+        await self._drain.until_back(tenant, self._carriers)
         async with self._driver() as driver:
             await self._check(driver, tenant, move)
-            asked = clock()
-            await self._drain.until_ready(tenant)
-            await self._check(driver, tenant, move)
-            move.checks.job()
-            move.touched_ns = clock()
-            tenant.tell_all(books.MOVES)
             try:
+                await self._lend(tenant, move)
+                self._drain.prepare(tenant)
+                asked = clock()
+                await self._drain.until_ready(tenant)
+                await self._check(driver, tenant, move)
+                move.checks.job()
+                move.touched_ns = clock()
+                tenant.tell_all(books.MOVES)
                 began = await self._drain.park(tenant)
                 await self._check_free(move.new)
                 move.checks.drained()
@@ -197,9 +204,21 @@ class Mover:
                 move.took = dict(zip(PHASES, took))
                 move.dead_s, move.driver_s = (clock() - began) / 1e9, took[-1]
             finally:
-                if not move.arrived and self._leases.tenants.has(tenant):
-                    books.stays(tenant)
-                    self._drain.unpark(tenant)
+                if self._leases.tenants.has(tenant):
+                    if not move.arrived:
+                        books.stays(tenant)
+                        self._drain.unpark(tenant)
+                    self._carriers.bring_back(tenant)
+
+    async def _lend(self, tenant: Tenant, move: Move) -> None:
+        """A carrier, if its memory need not go by the host."""
+        most = move.checks.carried()
+        if not most:
+            return
+        try:
+            await self._carriers.lend(tenant, (move.old.uuid, move.new.uuid), most)
+        except DriverFault as fault:
+            log.info("job %s: its memory moves by the host: %s", move.job, fault)
 
     def _processes(self, tenant: Tenant) -> dict[int, ProcessId]:
         found = {client.pid: process_id(client.pid) for client in tenant.clients}
@@ -246,7 +265,11 @@ class Mover:
         """By UUID, the processes that use it."""
         try:
             answer = await self._nvml.look([gpu.uuid for gpu in gpus])
-            return {g.uuid: nvml_answers.seen(answer, g.uuid, g.memory).processes for g in gpus}
+            ours = self._leases.gpus.ours
+            return {
+                gpu.uuid: nvml_answers.seen(answer, gpu.uuid, gpu.memory, ours).processes
+                for gpu in gpus
+            }
         except (Silent, nvml_answers.Unsound) as fault:
             raise Stays(f"NVML does not say who uses the GPUs: {fault}") from None
 

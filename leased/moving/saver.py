@@ -17,6 +17,7 @@ from leased.base.errors import Refused
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.moving.carriers import Carriers
 from leased.moving.drain import Drain, Stays
 from leased.wire import daemon_messages
 
@@ -43,8 +44,9 @@ class Save:
 class Saver:
     """One save of a job at a time."""
 
-    def __init__(self, leases: Leases):
+    def __init__(self, leases: Leases, carriers: Carriers):
         self._leases = leases
+        self._carriers = carriers
         self._drain = Drain(leases, BY)
         self._saves: dict[int, Save] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +84,7 @@ class Saver:
                 self._drain.unpark(tenant)
 
     async def _keep_still(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
+        await self._drain.until_back(tenant, self._carriers)
         self._drain.prepare(tenant)
         await self._drain.until_ready(tenant)
         tenant.tell_all(books.MOVES)

@@ -95,7 +95,7 @@ class ClientConnection(Connection):
         self.restart: Restart | None = None
         self.borrows = False
         self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.saves = self.stopped = self.ready = False
+        self.keeper = self.moves = self.saves = self.carries = self.stopped = self.ready = False
         self.saved_at: int | None = None
         self.arriving = ""
         self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
@@ -180,7 +180,8 @@ class ClientConnection(Connection):
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
             self.leases.slices.came(tenant)
-            self.keeper, self.moves, self.saves = message.keeper, message.moves, message.saves
+            self.keeper, self.moves = message.keeper, message.moves
+            self.saves, self.carries = message.saves, message.carries
             memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
             self.leases.clients.attach(tenant, self, message._replace(memory=memory))
             self.on_heard(self)
@@ -192,7 +193,7 @@ class ClientConnection(Connection):
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
-        self.keeper = self.moves = self.saves = self.stopped = self.ready = False
+        self.keeper = self.moves = self.saves = self.carries = self.stopped = self.ready = False
         self.saved_at = None
         self.arriving = ""
 

@@ -35,6 +35,7 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
+from leased.moving.carriers import Carriers
 from leased.moving.device_access import DeviceAccess
 from leased.moving.mover import Mover
 from leased.moving.saver import Saver
@@ -152,10 +153,16 @@ class Daemon:
     def _make_moves(self) -> Moves:
         """The part that moves jobs to other GPUs."""
         access = DeviceAccess(lambda: self.admin.renumber.constrained, self.jobs.stepds)
-        self.mover = Mover(self.leases, self.store, self.nvml, self.config.state_dir, access=access)
+        self.carriers = Carriers(self.leases)
+        self.mover = Mover(
+            *(self.leases, self.store, self.nvml, self.config.state_dir),
+            access=access,
+            carriers=self.carriers,
+        )
+        saver = Saver(self.leases, self.carriers)
         admitted = self.admin.registration
         return Moves(
-            *(self.leases, self.mover, Saver(self.leases), admitted.gangs, lambda: self.in_force),
+            *(self.leases, self.mover, saver, admitted.gangs, lambda: self.in_force),
             refuses_offline=admitted.refuses_offline,
             has_mps=lambda uuid: self.mps.has_mode(self.leases.gpus[uuid]),
             access=access,
@@ -228,6 +235,7 @@ class Daemon:
 
     async def _stop(self) -> None:
         await self.mover.end()
+        await self.carriers.end()
         await self.tasks.end()
         if self.across is not None:
             await self.across.end()

@@ -150,6 +150,9 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.Signalled: lambda leases, _, tenant, __: leases.clients.signalled(tenant),
     client_messages.Saves: _saves,
     client_messages.Ready: _ready,
+    client_messages.Stranded: lambda leases, client, tenant, _: leases.clients.on_stranded(
+        tenant, client
+    ),
     client_messages.Parts: lambda leases, client, tenant, _: leases.chains.parts.said(
         tenant, client
     ),

@@ -44,7 +44,7 @@ class Hello(NamedTuple):
 
     held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate. keeper:
     it keeps the memory of its chain. moves: it can move to another GPU. saves: its copies can be
-    saved to files.
+    saved to files. carries: its memory can leave by a carrier.
     """
 
     held_epoch: int
@@ -53,6 +53,7 @@ class Hello(NamedTuple):
     keeper: bool = False
     moves: bool = False
     saves: bool = False
+    carries: bool = False
 
 
 class Memory(NamedTuple):
@@ -170,6 +171,10 @@ class Ready(NamedTuple):
     """Host memory is there for what the client was told to expect, or no more of it can be had."""
 
 
+class Stranded(NamedTuple):
+    """Memory of the client is away by a carrier that has ended."""
+
+
 class Claim(NamedTuple):
     """The client is about to allocate on a device.
 
@@ -246,6 +251,7 @@ Message = Union[
     Channels,
     Rests,
     Works,
+    Stranded,
 ]
 # How each is read from its struct, by its type.
 READERS: dict[int, Callable[[Any], Message]] = {
@@ -256,6 +262,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
         keeper=bool(m.flags & lib.GL_HELLO_KEEPER),
         moves=bool(m.flags & lib.GL_HELLO_MOVES),
         saves=bool(m.flags & lib.GL_HELLO_SAVES),
+        carries=bool(m.flags & lib.GL_HELLO_CARRIES),
     ),
     lib.GL_MEMORY: lambda m: Memory(_devices(m)),
     lib.GL_REQUEST: lambda _: Request(),
@@ -280,6 +287,7 @@ READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_CHANNELS: _channels,
     lib.GL_RESTS: lambda _: Rests(),
     lib.GL_WORKS: lambda _: Works(),
+    lib.GL_STRANDED: lambda _: Stranded(),
 }
 
 

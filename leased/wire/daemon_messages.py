@@ -122,6 +122,7 @@ WATCH = _bytes(new(lib.GL_WATCH))
 NAMED = _bytes(new(lib.GL_NAMED))
 LEAVE = _bytes(new(lib.GL_LEAVE))
 MOVES = _bytes(new(lib.GL_MOVES))
+CARRIER = _bytes(new(lib.GL_CARRIER))
 SAVE = _bytes(new(lib.GL_SAVE))
 
 

@@ -72,6 +72,11 @@
  *   D MOVES       The job is about to move to another GPU: its work is waited for, and not stopped
  *                 in mid-kernel, until MOVED. Sent only to clients with GL_HELLO_MOVES.
  *   D MOVED       The move is over: which GPU took the place of which. A WELCOME follows.
+ *   D CARRIER     (memory:swap) With one end of a pair of sockets (wire_move.h): until the move is
+ *                 over, memory that leaves goes to the other GPU by it, and not to the host; and
+ *                 it brings back what is there. Sent only to clients with GL_HELLO_CARRIES.
+ *   C STRANDED    The carrier has ended that memory of this process has gone away by: another one
+ *                 is needed to bring it back. Sent once after each WELCOME and each such end.
  *   D SAVE        (memory:swap) All memory of the job is away, and is to be saved to files: list
  *                 its copies. Sent only to clients with GL_HELLO_SAVES.
  *   C SAVES       The answer: where the list lies (wire_save.h). From now on the client waits for
@@ -118,10 +123,11 @@
 
 /* cffi:begin */
 enum gl_hello_flags {
-	GL_HELLO_WANTS = 1,  /* threads wait at the gate */
-	GL_HELLO_KEEPER = 2, /* the process keeps the memory of its chain (lease/keeper.h) */
-	GL_HELLO_MOVES = 4,  /* the process understands MOVES and MOVED */
-	GL_HELLO_SAVES = 8   /* the process understands SAVE */
+	GL_HELLO_WANTS = 1,   /* threads wait at the gate */
+	GL_HELLO_KEEPER = 2,  /* the process keeps the memory of its chain (lease/keeper.h) */
+	GL_HELLO_MOVES = 4,   /* the process understands MOVES and MOVED */
+	GL_HELLO_SAVES = 8,   /* the process understands SAVE */
+	GL_HELLO_CARRIES = 16 /* the process understands CARRIER */
 };
 
 enum gl_welcome_flags {

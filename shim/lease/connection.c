@@ -11,6 +11,7 @@
 #include "base/debug.h"
 #include "base/descriptor.h"
 #include "base/fork.h"
+#include "base/passing.h"
 #include "runtime_dir.h"
 
 #include <errno.h>
@@ -203,23 +204,13 @@ bool connection_send(const void *message, size_t size)
 
 ssize_t connection_receive(void *message, size_t size, int *descriptor)
 {
-	union {
-		char space[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec data = {message, size};
-	struct msghdr header = {.msg_iov = &data,
-	                        .msg_iovlen = 1,
-	                        .msg_control = control.space,
-	                        .msg_controllen = sizeof(control.space)};
-	int fd = descriptor_number(&connection);
-	ssize_t n = fd < 0 ? 0 : recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&header) : NULL;
+	int fd = descriptor_number(&connection), files[PASS_MOST];
+	size_t n_files = 0;
+	ssize_t n = fd < 0 ? 0 : pass_receive(fd, message, size, files, &n_files);
 
-	*descriptor = -1;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(descriptor, CMSG_DATA(c), sizeof(*descriptor));
-
+	while (n_files > 1)
+		close(files[--n_files]); /* the daemon sends one at most */
+	*descriptor = n_files ? files[0] : -1;
 	if (n > 0)
 		return n;
 	return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;

@@ -3,6 +3,7 @@
 
 #include "base/debug.h"
 #include "base/fork.h"
+#include "base/passing.h"
 #include "base/threads.h"
 #include "base/wire.h"
 #include "gate/gate.h"
@@ -110,22 +111,9 @@ static void serve_later(const uint64_t what[2], int end, bool stays)
 /* If the program does not read, whoever asks sees the end of the connection, and asks again. */
 static void pass(int end)
 {
-	union {
-		char space[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = {0};
 	char byte = 0;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control.space,
-	                         .msg_controllen = sizeof(control.space)};
 
-	control.align.cmsg_level = SOL_SOCKET;
-	control.align.cmsg_type = SCM_RIGHTS;
-	control.align.cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(&control.align), &end, sizeof(end));
-	if (sendmsg(atomic_load(&door), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+	if (!pass_send(atomic_load(&door), &byte, 1, &end, 1))
 		debug("the keeper's program takes no connection");
 	close(end);
 }

@@ -19,6 +19,7 @@
 #include "lease/saving.h"
 #include "lease/stops.h"
 #include "lease/suspend.h"
+#include "memory/carried.h"
 #include "memory/claims.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
@@ -47,7 +48,7 @@ bool message_greet(void)
 		return false;
 	greets = false;
 	lease_hello(&process_lease, &hello);
-	hello.flags |= GL_HELLO_MOVES | GL_HELLO_SAVES;
+	hello.flags |= GL_HELLO_MOVES | GL_HELLO_SAVES | GL_HELLO_CARRIES;
 	if (keeper_is())
 		hello.flags |= GL_HELLO_KEEPER;
 	hello.n_devices = memory_report(hello.devices);
@@ -68,6 +69,7 @@ static void take_welcome(const struct gl_welcome *message)
 {
 	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
+	carried_forget_daemon();
 	link_serves();
 }
 
@@ -90,6 +92,7 @@ static void take_moved(const struct gl_moved *moved)
 {
 	stops_allow(true);
 	lease_moves(&process_lease, false);
+	carried_move_ends();
 	if (memcmp(moved->old, moved->fresh, GL_UUID_BYTES))
 		saving_process_moved(moved->old, moved->fresh);
 }
@@ -177,6 +180,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_REFUSED: /* take() */
 	case GL_HOST:    /* host_memory_take() */
 	case GL_MET:     /* take_met() */
+	case GL_CARRIER: /* take_carrier() */
 		break;
 	}
 }
@@ -203,7 +207,7 @@ static void take(const void *data, size_t size)
 }
 
 /* Handles GL_MET: another process of the job wants to open memory of this one, or a request of this
- * process is answered. The descriptor of any other message is closed, and the result is false. */
+ * process is answered. Returns false for any other message. */
 static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 {
 	bool is = size == sizeof(*message) && message->header.magic == GL_MAGIC &&
@@ -215,6 +219,19 @@ static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 		keeper_take(message->what, descriptor, message->code == GL_MET_ABROAD);
 	else if (is && descriptor >= 0)
 		shared_serve(message->what, descriptor, false);
+	else if (is && descriptor >= 0)
+		close(descriptor);
+	return is;
+}
+
+/* Handles GL_CARRIER. The descriptor of any other message is closed, and the result is false. */
+static bool take_carrier(const struct gl_header *message, size_t size, int descriptor)
+{
+	bool is = size == sizeof(*message) && message->magic == GL_MAGIC &&
+	          message->version == GL_VERSION && message->type == GL_CARRIER && descriptor >= 0;
+
+	if (is)
+		carried_meet(descriptor);
 	else if (descriptor >= 0)
 		close(descriptor);
 	return is;
@@ -222,7 +239,8 @@ static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 
 void message_take(const void *data, size_t size, int descriptor)
 {
-	if (!host_memory_take(data, size, descriptor) && !take_met(data, size, descriptor))
+	if (!host_memory_take(data, size, descriptor) && !take_met(data, size, descriptor) &&
+	    !take_carrier(data, size, descriptor))
 		take(data, size);
 }
 

@@ -25,6 +25,7 @@
 #include "lease/stops.h"
 #include "lease/suspend.h"
 #include "lease/wake.h"
+#include "memory/carried.h"
 #include "work/contexts.h"
 #include "work/drain.h"
 
@@ -76,6 +77,14 @@ static void tell_signals(void)
 		lease_tell_signals(&process_lease);
 }
 
+static void tell_stranded(void)
+{
+	struct gl_header message = message_header(GL_STRANDED, sizeof(message));
+
+	if (link_is_served() && carried_is_stranded())
+		link_send(&message, sizeof(message));
+}
+
 static void speak(void)
 {
 	if (connection_fd() < 0 || !message_greet())
@@ -91,6 +100,7 @@ static void speak(void)
 	link_send_memory_when_due();
 	if (link_is_served())
 		link_send_details();
+	tell_stranded();
 	channels_advance(contexts_exist());
 	channels_heed_duties(lease_is_used(&process_lease));
 	link_send_channels();

@@ -77,7 +77,7 @@ static CUresult map_all(struct import *import, int end, struct shared_part *last
 	struct shared_part part = {0}, before = {0};
 	int files[SHARED_AT_ONCE];
 	CUresult result;
-	uint32_t n;
+	size_t n;
 
 	do {
 		result = part_receive(end, &part, files, &n);

@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/debug.h"
+#include "base/passing.h"
 
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* The client thread of the other process answers, and it waits for nothing but the driver. If that
  * process ends, the connection ends. So it does not answer only if it is stopped, or hangs in the
@@ -18,36 +18,7 @@
 
 bool part_send(int end, const struct shared_part *part, const int *files)
 {
-	union {
-		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control = {0};
-	struct iovec data = {(void *)part, sizeof(*part)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	size_t bytes = part->n * sizeof(int);
-
-	if (part->n) {
-		message.msg_control = control.space;
-		message.msg_controllen = CMSG_SPACE(bytes);
-		control.align.cmsg_level = SOL_SOCKET;
-		control.align.cmsg_type = SCM_RIGHTS;
-		control.align.cmsg_len = CMSG_LEN(bytes);
-		memcpy(CMSG_DATA(&control.align), files, bytes);
-	}
-	return sendmsg(end, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*part);
-}
-
-/* Stores the descriptors that came with a message. Returns how many; more do not fit. */
-static uint32_t files_of(struct msghdr *message, int files[SHARED_AT_ONCE])
-{
-	struct cmsghdr *c = CMSG_FIRSTHDR(message);
-	size_t n;
-
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return 0;
-	n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-	memcpy(files, CMSG_DATA(c), n * sizeof(int));
-	return (uint32_t)n;
+	return pass_send(end, part, sizeof(*part), files, part->n);
 }
 
 /* How many ms one poll adds to the wait: POLL_MS at most, so that the time during which this
@@ -87,28 +58,16 @@ static CUresult wait_for_part(int end)
 	return CUDA_ERROR_MAP_FAILED;
 }
 
-CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n)
+CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], size_t *n)
 {
-	union {
-		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec data = {part, sizeof(*part)};
-	struct msghdr message = {.msg_iov = &data,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control.space,
-	                         .msg_controllen = sizeof(control.space)};
 	CUresult result = wait_for_part(end);
-	ssize_t got;
 
 	*n = 0;
 	if (result)
 		return result;
-	got = recvmsg(end, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got < 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	*n = files_of(&message, files);
-	return got == (ssize_t)sizeof(*part) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return pass_receive(end, part, sizeof(*part), files, n) == (ssize_t)sizeof(*part)
+	           ? CUDA_SUCCESS
+	           : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool part_follows(const struct shared_part *part, const struct shared_part *before)

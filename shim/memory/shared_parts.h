@@ -6,6 +6,7 @@
 #ifndef GPU_LEASE_SHARED_PARTS_H
 #define GPU_LEASE_SHARED_PARTS_H
 
+#include "base/passing.h"
 #include "base/wire.h"
 
 #include <cuda.h>
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 #define SHARED_PART_MARK "GPLSPRT"
-#define SHARED_AT_ONCE 64 /* the most segments of one part */
+#define SHARED_AT_ONCE PASS_MOST /* the most segments of one part */
 
 struct shared_part {
 	char mark[8];        /* SHARED_PART_MARK */
@@ -32,7 +33,7 @@ bool part_send(int end, const struct shared_part *part, const int *files);
 /* Waits for a part. *n descriptors were received, even after an error; the caller closes them.
  * CUDA_ERROR_INVALID_VALUE: the other process has ended or refuses; CUDA_ERROR_MAP_FAILED: it has
  * not answered for a minute, and the user has been told. */
-CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n);
+CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], size_t *n);
 /* Is `part` sound, and may it follow `before`, which is all zero for the first part? */
 bool part_follows(const struct shared_part *part, const struct shared_part *before);
 

@@ -1,17 +1,20 @@
 """What a move to another GPU takes, and that nothing is lost: `make bench NAME=move`.
 
 A job that changes all of its memory without a pause, by kernels of a few milliseconds, is moved to
-and fro between two emulated GPUs while another one works on the first. Host memory that is
-registered takes time there, also of the driver's part, in an H200's proportion. Now and then a call
-of the driver fails, each kind in its turn, or the process that asks the driver is killed; then the
-job has to be where it was. After each move all of its words are compared. Writes
-build/bench/move.json: `bytes`: of the job's memory; `dead_s`: from the end of the last kernel
-before a move to that of the first one after it, the median; `driver_s`: the driver's part of that;
-`link_limit_s`: what the link needs to take the bytes out and bring them in; `of_limit`: `dead_s`
-less `driver_s`, of that; `moves`: those that succeeded; `failed_back`: those that failed, after
-which the job went on where it was; `wrong`: words that were not what they should be, over all of
-them; `otherwise`: moves and jobs that ended otherwise. Exit status 1 if there are any of these.
-What a checkpoint's files take, on the disk, is among it (saved.py).
+and fro between two emulated GPUs while another one works on the first. Its memory is in proportion
+to 40 of an H200's 141 GiB. Host memory that is registered takes time there, also of the driver's
+part, in an H200's proportion. Now and then a call of the driver fails, each kind in its turn, or
+the process that asks the driver is killed; then the job has to be where it was. After each move all
+of its words are compared. Writes build/bench/move.json: `bytes`: of the job's memory; `dead_s`:
+from the end of the last kernel before a move to that of the first one after it, the median;
+`driver_s`: the driver's part of that; `link_limit_s`: what the link needs to take the bytes out and
+bring them in; `of_limit`: `dead_s` less `driver_s`, of that; `moves`: those that succeeded;
+`failed_back`: those that failed, after which the job went on where it was; `wrong`: words that were
+not what they should be, over all of them; `otherwise`: moves and jobs that ended otherwise. Exit
+status 1 if there are any of these. `carried` has the same of two GPUs that reach each other's
+memory: `link_limit_s` is what the link between them needs for all bytes, and the new one's memory,
+where they are copied once more. What a checkpoint's files take, on the disk, is among it
+(saved.py).
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +41,11 @@ from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "emu-h200-pins"
 MIB = 1 << 20
-SIZE = 128 * MIB
+SIZE = 288 * MIB
 CALLS = ("lock", "checkpoint", "restore", "unlock", "killed")
+BY_HOST, BY_CARRIER = "emu-h200-pins", "emu-h200-linked"
+Model = Callable[[str], float]
 WORKS = (
     SET_UP
     + """
@@ -139,16 +145,23 @@ class Bench:
             self.others += job.wait() != 0
 
 
-def link_limit_s() -> float:
-    model = configparser.ConfigParser()
-    text = (ROOT / "tests" / "emugpu" / "models" / f"{MODEL}.ini").read_text()
-    model.read_string("[model]\n" + text)
-    return 2 * SIZE / MIB / model.getfloat("model", "link_mib_s")
+def by_host_s(model: Model) -> float:
+    """What the link needs for all bytes, both ways."""
+    return 2 * SIZE / MIB / model("link_mib_s")
 
 
-def run(work: Path, moves: int) -> dict[str, float]:
+def by_carrier_s(model: Model) -> float:
+    """What the link between the GPUs needs, and the new one's memory, where they are copied."""
+    return SIZE / MIB / model("peer_mib_s") + 2 * SIZE / MIB / model("bandwidth_mib_s")
+
+
+def moved(work: Path, moves: int, name: str, limit: Callable[[Model], float]) -> dict[str, float]:
+    parser = configparser.ConfigParser()
+    text = (ROOT / "tests" / "emugpu" / "models" / f"{name}.ini").read_text()
+    parser.read_string("[model]\n" + text)
+    limit_s = limit(partial(parser.getfloat, "model"))
     with (
-        EmulatedGpu(work / "gpu", MODEL, devices=2) as gpu,
+        EmulatedGpu(work / "gpu", name, devices=2) as gpu,
         Leased(work / "leased", work / "run", os.environ | gpu.env) as leased,
     ):
         bench = Bench(gpu, leased)
@@ -159,20 +172,29 @@ def run(work: Path, moves: int) -> dict[str, float]:
                 bench.move(CALLS[n // every % len(CALLS)])
         bench.end()
     dead, driver = zip(*bench.dead)
-    saved = work / "saved"
-    saved.mkdir()
     return {
         "bytes": SIZE,
         "dead_s": round(statistics.median(dead), 3),
         "dead_least_s": round(min(dead), 3),
         "dead_most_s": round(max(dead), 3),
         "driver_s": round(statistics.median(driver), 3),
-        "link_limit_s": round(link_limit_s(), 3),
-        "of_limit": round(statistics.median(d - of for d, of in bench.dead) / link_limit_s(), 3),
+        "link_limit_s": round(limit_s, 3),
+        "of_limit": round(statistics.median(d - of for d, of in bench.dead) / limit_s, 3),
         "wrong": bench.wrong,
         "moves": len(bench.dead),
         "failed_back": bench.failed_back,
         "otherwise": bench.others,
+    }
+
+
+def run(work: Path, moves: int) -> dict[str, Any]:
+    places = work / "host", work / "carrier", work / "saved"
+    for place in places:
+        place.mkdir()
+    host, carrier, saved = places
+    return {
+        **moved(host, moves, BY_HOST, by_host_s),
+        "carried": moved(carrier, moves, BY_CARRIER, by_carrier_s),
         **checkpoint_times(saved),
     }
 
@@ -183,7 +205,8 @@ def main() -> int:
     moves = parser.parse_args().moves
     found = write("move", lambda work: run(work, moves))
     print("On the emulated GPU:", json.dumps(found))
-    return 1 if found["wrong"] or found["otherwise"] else 0
+    wrong = any(one["wrong"] or one["otherwise"] for one in (found, found["carried"]))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

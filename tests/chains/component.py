@@ -69,7 +69,8 @@ def when(chain: Chain, number: str, kind: str) -> str:
 def drop_twice(chain: Chain, number: str) -> str:
     """As a program in C may, which has no object that knows it."""
     buffer = buffers[int(number)]
-    copy = Buffer(chain, type(buffer.held()).from_buffer_copy(buffer.held()))
+    assert buffer.held
+    copy = Buffer(chain, buffer.held)
     chain.drop(buffer)
     chain.drop(copy)
     return "dropped"

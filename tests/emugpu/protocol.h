@@ -119,7 +119,9 @@ enum emu_role {
 	EMU_ROLE_THREAD,
 	EMU_ROLE_CALLBACK, /* the server asks for host functions: struct emu_reply, r0, r1 */
 	EMU_ROLE_MONITOR,
-	EMU_ROLE_DELIVERY /* the server sends bytes for host memory or, r1, asks for so many: r0 */
+	EMU_ROLE_DELIVERY, /* the server sends bytes for host memory or, r1, asks for so many: r0 */
+	EMU_ROLE_FILE /* a file that stands for physical memory, arg[4]: it keeps the memory alive,
+	               * and what can be read from it is struct emu_file */
 };
 
 /* How memory was allocated. Only managed memory leaves the device. */
@@ -225,6 +227,13 @@ struct emu_request {
 	uint64_t payload; /* bytes that follow */
 	uint64_t sent;    /* asynchronous requests that the process had sent before this one */
 	uint64_t arg[8];
+};
+
+#define EMU_FILE_MARK "EMUVMM1"
+
+struct emu_file {
+	char mark[8];
+	uint64_t id; /* the server's number of the memory */
 };
 
 struct emu_reply {

@@ -104,6 +104,13 @@ class NoStore:
         return []
 
 
+class NoCarriers:
+    """Carries nothing."""
+
+    def carries(self, _: object) -> bool:
+        return False
+
+
 class NoMover:
     """Moves no job."""
 
@@ -152,7 +159,7 @@ class Node:
         moves = Moves(
             self.leases,
             NoMover(),  # type: ignore[arg-type]
-            Saver(self.leases),
+            Saver(self.leases, NoCarriers()),  # type: ignore[arg-type]
             Gangs(self.leases, lambda: None),
             Config,
             refuses_offline=lambda _: None,

@@ -6,7 +6,9 @@ WAY: `host`, copies through pinned host memory that all have; `ipc`, CUDA IPC by
 first one's buffers once, and pass numbers; `ours`, handles of gpu_lease.chain, for which it has to
 be in a job; `torch`, queues of torch.multiprocessing. As many items are under way as there are
 components. Prints a line of JSON: `items_s` by MIB, and, but for `torch`, which does not look, how
-many looks were `wrong`.
+many looks were `wrong`. With CHAIN_TIMES=1 in the environment each component, but for `torch`,
+prints before what its parts of an item take, in us (median): `work` is the kernel and the wait for
+it, `send` and `receive` are the pipes, and the others the way's own calls.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import statistics
 import struct
 import subprocess
 import sys
@@ -133,7 +136,7 @@ class Ours:
 
     def make(self, number: int) -> int:
         del number
-        self.buffer = self.chain.alloc(self.size, timeout=30)
+        self.buffer = self.chain.alloc(self.size)
         return int(self.buffer.pointer)
 
     def take(self, message: bytes) -> int:
@@ -168,6 +171,34 @@ def receive(file: int) -> tuple[int, bytes]:
 def work(name: str, *values: int) -> None:
     ok(launch(name, *values))
     ok(d.cuStreamSynchronize(0))
+
+
+class Times:
+    """What a component's parts of an item take; nothing is measured unless CHAIN_TIMES says so."""
+
+    def __init__(self, way: Way, place: int) -> None:
+        self.place, self.ns = place, dict[str, list[int]]()
+        if os.environ.get("CHAIN_TIMES") != "1":
+            return
+        for name in ("send", "receive", "work"):
+            globals()[name] = self.timed(name, globals()[name])
+        for name in ("make", "take", "give", "drop"):
+            setattr(way, name, self.timed(name, getattr(way, name)))
+
+    def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*values: Any) -> Any:
+            begin = time.perf_counter_ns()
+            found = call(*values)
+            kept.append(time.perf_counter_ns() - begin)
+            return found
+
+        kept = self.ns[name] = []
+        return measured
+
+    def show(self) -> None:
+        us = {name: statistics.median(ns) / 1000 for name, ns in self.ns.items() if ns}
+        if us:
+            print(f"component {self.place}: {us}", flush=True)
 
 
 class First:
@@ -243,7 +274,10 @@ def component(words: list[str]) -> int:
     if place > 1:
         receive(take)  # all before it are ready
     send(put, 0)
-    return pass_on(way, sizes, (take, put), place, place == n - 1)
+    times = Times(way, place)
+    wrong = pass_on(way, sizes, (take, put), place, place == n - 1)
+    times.show()
+    return wrong
 
 
 def measure(name: str, n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
@@ -263,9 +297,12 @@ def measure(name: str, n: int, sizes: list[int], seconds: float) -> dict[str, An
         os.close(pipes[place][1])
         if place < n - 1:
             os.close(pipes[place - 1][0])
-    first = First(WAYS[name](file, n), n, pipes[0][1], pipes[-1][0])
+    way = WAYS[name](file, n)
+    first = First(way, n, pipes[0][1], pipes[-1][0])
     receive(first.back)  # all are ready
+    times = Times(way, 0)
     rates = {str(size // MIB): first.measure(size, seconds) for size in sizes}
+    times.show()
     wrong = sum(child.wait() for child in children)
     return {"items_s": rates, "wrong": wrong}
 

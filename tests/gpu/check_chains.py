@@ -5,16 +5,18 @@ Each check prints a line when it is known, and its parts before; writes chains-G
 build/bench after each.
 
 handle: what passing a handle costs (tests/bench/chains/parts/pair.py). passing-N: items a second
-through N components by copies through the host, by CUDA IPC by hand, by torch.multiprocessing, and
-by handle (chain_passing.py), one process after the other on the GPU; passing-mps-N: the same for
+through N components by copies through the host, by CUDA IPC by hand, without gpu-lease and in a job
+of it (ipc-job), by torch.multiprocessing, and by handle (chain_passing.py), one process after the
+other on the GPU, and what the parts of an item take (--times); passing-mps-N: the same for
 components that are clients of one MPS server, so that none waits for its time slice. dlpack:
 PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain of N components in one job, by what
 the daemon keeps, and by how much the last component is faster so, in comparisons by turns: parts
 of the multiprocessors under MPS (mps-N: by green contexts; affinity-N: by contexts with a number
-of multiprocessors), or time slices. mps-unlike-2, -4: chains of unlike components: some fill the
-GPU with long blocks, and take less than half as long for an item as the last one, which runs many
-small kernels one after the other; none of them uses memory. again-unlike-2, -4: the same chains of
-programs that do not know of parts and are started again.
+of multiprocessors), or time slices. mps-unlike-2, -2-short, -4, -4-alike: chains of unlike
+components: some fill the GPU with long blocks, and take less than half as long for an item as the
+last one, which runs many small kernels one after the other; none of them uses memory.
+again-unlike-2 and so on: the same chains of programs that do not know of parts and are started
+again.
 
 To try it on the emulated GPU: `python -m tests.gpu.emulated --model emu-h200-medium
 tests.gpu.check_chains --only handle,passing-2,dlpack --sizes 1,16 --memory 900MiB --libraries
@@ -31,8 +33,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from leased.api.client import ask
 from tests.bench.chains.parts.optimiser import CHAINS, figures, searched
 from tests.emugpu.mps_control import install
 from tests.gpu.checks import Result, run_checks
@@ -56,16 +60,20 @@ HURRIED = (
     "leased.monitors.device_monitor.LOOK_S=0.1",
 )
 UNLIKE = {  # see component.py
-    2: ("4:1056:1125us", "100:16:100us"),
-    4: ("2:1056:1000us", "50:16:100us", "2:1056:1000us", "100:16:100us"),
+    "2": ("4:1056:1125us", "100:16:100us"),
+    "2-short": ("30:1056:150us", "100:16:100us"),
+    "4": ("2:1056:1000us", "50:16:100us", "2:1056:1000us", "100:16:100us"),
+    "4-alike": (*3 * ("2:1056:750us",), "100:16:100us"),
 }
-WAYS = ("host", "ipc", "torch", "ours")
+WAYS = ("host", "ipc", "ipc-job", "torch", "ours")
+IN_JOB = ("ipc-job", "ours")
 LEAST_OF_HOST, LEAST_OF_IPC, LARGE_MIB = 10.0, 0.97, 64
 PASSING_S = 120  # for one way: eight processes that import PyTorch take a while
 
 
 def environment(chosen: argparse.Namespace) -> dict[str, str]:
-    return on_gpu(chosen.gpu) | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    times = {"CHAIN_TIMES": "1"} if chosen.times else {}
+    return on_gpu(chosen.gpu) | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)} | times
 
 
 def in_job(share: Sharing, mode: str, chosen: argparse.Namespace, *module: str) -> Job:
@@ -93,40 +101,59 @@ def handle(chosen: argparse.Namespace) -> Result:
 
 
 def passing(mode: str, n: int, chosen: argparse.Namespace) -> Result:
-    """Ours in a job, the others without gpu-lease, on the same GPU."""
-    rates: dict[str, Any] = {}
+    """By turns, all ways in each; the medians of them."""
+    turns: dict[str, list[dict[str, float]]] = {way: [] for way in chosen.ways}
     wrong = 0
     label = f"passing{'-mps' if mode == 'mps' else ''}-{n}"
     with divided(mode, chosen) as share:
-        for way in chosen.ways:
+        for way in chosen.ways * chosen.turns:
             try:
                 found = passed(way, mode, n, share, chosen)
             except JobFailed as fault:
                 print(f"FAILED: {fault}", flush=True)
                 continue
-            rates[way], wrong = found["items_s"], wrong + found.get("wrong", 0)
-            show(f"{label} {way}", {mib: round(rate, 1) for mib, rate in rates[way].items()})
+            turns[way].append(found["items_s"])
+            wrong += found.get("wrong", 0)
+            show(f"{label} {way}", {mib: round(rate, 1) for mib, rate in turns[way][-1].items()})
+    rates = {
+        way: {mib: median(one[mib] for one in each) for mib in each[0]}
+        for way, each in turns.items()
+        if each
+    }
     of = {way: _ratios(rates, way) for way in rates if way != "ours"}
-    good = not wrong and len(rates) == len(chosen.ways)
+    good = not wrong and all(len(each) == chosen.turns for each in turns.values())
     for mib in (str(size) for size in chosen.sizes if size >= LARGE_MIB):
         good &= of.get("host", {}).get(mib, LEAST_OF_HOST) >= LEAST_OF_HOST
         good &= of.get("ipc", {}).get(mib, LEAST_OF_IPC) >= LEAST_OF_IPC
     summary = "by handle, of " + "; ".join(f"{way}: {ratios}" for way, ratios in of.items())
-    return {"good": good, "summary": summary, "items_s": rates, "wrong": wrong}
+    return {"good": good, "summary": summary, "items_s": rates, "turns": turns, "wrong": wrong}
 
 
 def passed(way: str, mode: str, n: int, share: Sharing, chosen: argparse.Namespace) -> Result:
     """What chain_passing.py says of one way."""
     sizes = ",".join(map(str, chosen.sizes))
-    module = ("tests.gpu.chain_passing", way, str(n), sizes, str(chosen.seconds))
-    if way == "ours":
-        return in_job(share, mode, chosen, *module).result(PASSING_S)
+    name = way.removesuffix("-job")
+    module = ("tests.gpu.chain_passing", name, str(n), sizes, str(chosen.seconds))
+    if way in IN_JOB:
+        job = in_job(share, mode, chosen, *module)
+    else:
+        job = bare(way, mode, share, chosen, *module)
+    found = job.result(PASSING_S)
+    if way in IN_JOB:  # as its epilog says; the next one needs its host memory
+        ask(share.admin, {"op": "job_end", "job_id": job.number})
+    if chosen.times:
+        print(job.printed(), end="", flush=True)
+    return found
+
+
+def bare(way: str, mode: str, share: Sharing, chosen: argparse.Namespace, *module: str) -> Job:
+    """Without gpu-lease, on the same GPU."""
     env = environment(chosen)
     if mode == "mps":  # as the plugin gives it to jobs
         (device,) = (one for one in share.devices() if one["index"] == chosen.gpu)
         pipes = share.leased.run_dir / "mps" / device["uuid"]
         env |= {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": device["uuid"]}
-    return Job.start(way, framework_python("-m", *module), env).result(PASSING_S)
+    return Job.start(way, framework_python("-m", *module), env)
 
 
 def _ratios(rates: dict[str, Any], way: str) -> dict[str, float]:
@@ -210,8 +237,8 @@ def checks(chosen: argparse.Namespace) -> dict[str, Callable[[], Result]]:
         }
     for mode in ("mps", "again", "slices"):
         made |= {
-            f"{mode}-unlike-{n}": partial(optimised, mode, 1, kernels, chosen)
-            for n, kernels in UNLIKE.items()
+            f"{mode}-unlike-{name}": partial(optimised, mode, 1, kernels, chosen)
+            for name, kernels in UNLIKE.items()
         }
     return made
 
@@ -224,6 +251,8 @@ def main() -> int:
     parser.add_argument("--sizes", default="1,64,256", help="of items, in MiB")
     parser.add_argument("--seconds", type=float, default=0.7, help="for each of them")
     parser.add_argument("--ways", default=",".join(WAYS), help="of passing items")
+    parser.add_argument("--turns", type=int, default=3, help="of each way of passing items")
+    parser.add_argument("--times", action="store_true", help="of the parts of an item")
     parser.add_argument("--handles", type=int, default=40000)
     parser.add_argument("--libraries", default="torch,jax,cupy", help="for dlpack")
     parser.add_argument("--patience", type=float, default=100.0, help="s, for a search")

@@ -129,7 +129,7 @@ def check_program(
     moved = [answer for answer in moves if answer["state"] == "moved"]
     equal = [answer["digest"] for answer in told] == right
     dead = [answer["dead_s"] for answer in moved]
-    pauses = [answer["pause_s"] for answer in told[: chosen.moves] if "pause_s" in answer]
+    pauses = [a.get("pause_s", a.get("longest_s")) for a in told[: chosen.moves]]
     why = [answer["why"] for answer in moves if answer["state"] != "moved"]
     return {
         "good": equal and len(moved) == chosen.moves,
@@ -149,7 +149,7 @@ def check_driver(chosen: argparse.Namespace) -> Result:
 
 def check_torch(chosen: argparse.Namespace) -> Result:
     command = framework_python("-m", "tests.gpu.training", "--batch", str(chosen.batch), "--parts")
-    return check_program("torch", command, f"{chosen.steps} 0 1", chosen)
+    return check_program("torch", command, f"1 0 {chosen.steps}", chosen)
 
 
 def check_stops(chosen: argparse.Namespace) -> Result:

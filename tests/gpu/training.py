@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -93,13 +94,15 @@ def prepare(batch: int) -> tuple[Any, Workload]:
 
 
 def train(torch: Any, work: Workload, steps: int, rounds: int, cycles: int) -> dict[str, Any]:
-    """So many cycles, and what came of them."""
-    began = time.time()
+    """So many cycles, and what came of them. longest_s: of a cycle, beyond the median one."""
+    began, took = time.time(), []
     for _ in range(cycles):
+        before = time.monotonic()
         for _ in range(steps):
             work.step()
         work.wait()
         prepare_images(rounds)
+        took.append(time.monotonic() - before)
     ended = time.time()
     return {
         "name": "training",
@@ -108,6 +111,7 @@ def train(torch: Any, work: Workload, steps: int, rounds: int, cycles: int) -> d
         "from": began,
         "to": ended,
         "seconds": round(ended - began, 3),
+        "longest_s": round(max(took) - statistics.median(took), 3),
     }
 
 

@@ -1,4 +1,4 @@
-"""The process of the daemon's that asks the driver during a move."""
+"""The processes of the daemon's that work for a move."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from tests.slurm.leased import Leased
 from tests.support.children import children_of
 
 
+def _named(leased: Leased, name: bytes) -> list[int]:
+    assert leased.daemon
+    children = children_of(leased.daemon.process.pid)
+    return [pid for pid in children if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def kill_the_asker(leased: Leased) -> None:
     """Of the daemon's children the one that asks the driver."""
-    assert leased.daemon
-    for child in children_of(leased.daemon.process.pid):
-        if b"driver_child" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(child, signal.SIGKILL)
+    for child in _named(leased, b"driver_child"):
+        os.kill(child, signal.SIGKILL)
+
+
+def carriers(leased: Leased) -> list[int]:
+    """Those that copy memory from GPU to GPU."""
+    return _named(leased, b"carrier_child")

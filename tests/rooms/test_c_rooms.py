@@ -15,7 +15,17 @@ SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", 
 
 
 CHAIN_ROOMS = [
-    *("gpu_lease_chain", "driver", "message", "parts", "table", "chain", "keeper", "component")
+    *(
+        "gpu_lease_chain",
+        "driver",
+        "message",
+        "parts",
+        "table",
+        "chain",
+        "python",
+        "keeper",
+        "component",
+    )
 ]
 SHIM = ROOT / "shim", [BUILT / "shim" / "libgpulease.so.p"]
 CHAIN = (
@@ -23,7 +33,7 @@ CHAIN = (
     [
         BUILT / "chain" / name
         for name in (
-            *("libchain_shared.a.p", "libgpulease-chain.so.p"),
+            *("libchain_shared.a.p", "libgpulease-chain.so.p", "gpu_lease_chain.abi3.so.p"),
             *("gpu-lease-chain.p", "gpu-lease-component.p"),
         )
     ],

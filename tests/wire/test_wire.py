@@ -60,6 +60,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "ready": client_messages.Ready(),
         "rests": client_messages.Rests(),
         "works": client_messages.Works(),
+        "stranded": client_messages.Stranded(),
         "claim": client_messages.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
@@ -99,6 +100,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "host": daemon_messages.host(lib.GL_HOST_FULL, 40, 41),
         "leave": daemon_messages.LEAVE,
         "moves": daemon_messages.MOVES,
+        "carrier": daemon_messages.CARRIER,
         "save": daemon_messages.SAVE,
         "moved": daemon_messages.moved(
             "GPU-01020300-0000-0000-0000-000000000000", "GPU-04050600-0000-0000-0000-000000000000"

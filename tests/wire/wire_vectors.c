@@ -56,6 +56,7 @@ static void show_clients(void)
 	SHOW(ready, gl_header, GL_READY, {0});
 	SHOW(rests, gl_header, GL_RESTS, {0});
 	SHOW(works, gl_header, GL_WORKS, {0});
+	SHOW(stranded, gl_header, GL_STRANDED, {0});
 	SHOW(details, gl_details, GL_DETAILS,
 	     {.left = 47,
 	      .shared = 48,
@@ -91,6 +92,7 @@ static void show_the_daemons(void)
 	SHOW(resync, gl_header, GL_RESYNC, {0});
 	SHOW(measure, gl_header, GL_MEASURE, {0});
 	SHOW(watch, gl_header, GL_WATCH, {0});
+	SHOW(carrier, gl_header, GL_CARRIER, {0});
 	SHOW(evict, gl_memory, GL_EVICT, {.n_devices = 1, .devices = {{.bytes = 31}}});
 	SHOW(preload, gl_memory, GL_PRELOAD, {.n_devices = 1, .devices = {{.bytes = 32}}});
 	SHOW(expect, gl_memory, GL_EXPECT, {.n_devices = 1, .devices = {{.bytes = 33}}});

@@ -4,6 +4,7 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/changes.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/lane.h"
 #include "memory/swap/moves.h"
 
@@ -84,16 +85,27 @@ static void stay(struct lane *lane, struct segment *segment, bool unhosted)
 	                               : "the driver cannot copy it");
 }
 
+static void subtract_evicted(struct lane *lane, const struct segment *segment)
+{
+	lane->bytes_left -= segment->size < lane->bytes_left ? segment->size : lane->bytes_left;
+}
+
+/* The carrier takes it away. Returns false if it does not, and the host shall have its bytes. */
+static bool carry_out(struct lane *lane, struct segment *segment, enum carrier_answer *answer)
+{
+	*answer = carrier_ask(segment, true);
+	if (*answer == CARRIER_BEGUN)
+		subtract_evicted(lane, segment);
+	else if (*answer == CARRIER_LATER)
+		moves_put_back(segment);
+	return *answer != CARRIER_NONE;
+}
+
 static bool copier_is_full(const struct lane *lane, size_t size)
 {
 	const struct copier *c = &lane->copier;
 
 	return c->n == COPIER_DEPTH || (c->n && c->in_flight + size > PIECES_AT_ONCE * lane->piece);
-}
-
-static void subtract_evicted(struct lane *lane, const struct segment *segment)
-{
-	lane->bytes_left -= segment->size < lane->bytes_left ? segment->size : lane->bytes_left;
 }
 
 static void copy_out(struct lane *lane, struct segment *segment)
@@ -110,7 +122,7 @@ static void copy_out(struct lane *lane, struct segment *segment)
 /* No segment can be evicted now. One that is still being restored may have to be evicted again. */
 static void none_is_next(struct lane *lane)
 {
-	if (copier_restores(&lane->copier))
+	if (copier_restores(&lane->copier) || carrier_busy())
 		moves_restart_out(lane);
 	else
 		lane->bytes_left = 0;
@@ -126,10 +138,11 @@ static bool is_unchanged(const struct segment *segment)
 
 bool evict_one(struct lane *lane)
 {
+	enum carrier_answer carried;
 	enum store_answer answer;
 	struct segment *segment;
 
-	if (clean_check_before_evicting(lane))
+	if (!carrier_is_there() && clean_check_before_evicting(lane))
 		return false;
 	segment = moves_begin_out(lane);
 	if (!segment) {
@@ -142,6 +155,8 @@ bool evict_one(struct lane *lane)
 		move_end_out(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
 		return true;
 	}
+	if (carry_out(lane, segment, &carried))
+		return carried == CARRIER_BEGUN;
 	answer = copier_is_full(lane, segment->size) ? STORE_LATER : take_copy(segment);
 	if (answer == STORE_LATER) {
 		moves_put_back(segment);

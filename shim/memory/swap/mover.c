@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/debug.h"
 #include "channels/channels.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/copy_space.h"
 #include "memory/swap/deferred_free.h"
 #include "memory/swap/evict.h"
@@ -103,7 +104,7 @@ static void choose_pause(struct lane *lane)
 {
 	int64_t longest = lane->mode == LANE_PRELOADING ? PRELOAD_PAUSE_NS : LONGEST_PAUSE_NS;
 
-	if (lane->copier.n || (lane->mode == LANE_EVICTING && lane->bytes_left))
+	if (lane->copier.n || carrier_busy() || (lane->mode == LANE_EVICTING && lane->bytes_left))
 		lane->pause_ns = LANE_PAUSE_NS;
 	else if (lane->pause_ns < longest)
 		lane->pause_ns *= 2;

@@ -6,6 +6,7 @@
 #include "gate/gate.h"
 #include "memory/changes.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/segments.h"
 
 static bool complained;
@@ -57,7 +58,7 @@ uint64_t moves_copies_needed(struct lane *lane, uint64_t bytes)
 
 	lock_take(&swap_lock);
 	for (struct segment *s = lane->oldest; s && bytes; s = s->newer) {
-		if (s->state != SEGMENT_RESIDENT || s->block->shared)
+		if (s->state != SEGMENT_RESIDENT || s->block->shared || carrier_takes(s))
 			continue;
 		if (!s->copy && s->unchanged_at != gate_submitted())
 			needed += s->size;
@@ -142,6 +143,8 @@ void moves_restart_in(struct lane *lane)
 
 static bool is_missing(const struct segment *s)
 {
+	if (s->state == SEGMENT_AWAY && carrier_has(s) && !carrier_is_there())
+		return false;
 	return !s->moving && (s->state == SEGMENT_AWAY || (s->state == SEGMENT_ABSENT &&
 	                                                   s->block->lane->mode == LANE_RESTORING));
 }
@@ -236,6 +239,34 @@ void move_end_in(struct segment *segment)
 	segment->block->lane->moved.restored += segment->size;
 	lock_take(&swap_lock);
 	segment_set_resident(segment);
+	end_move(segment);
+	memory_changed();
+}
+
+static void give_copy(struct segment *segment)
+{
+	if (segment->copy)
+		segment->copy->store->give(segment->copy);
+	segment->copy = NULL;
+}
+
+void move_goes_away(struct segment *segment, struct copy *copy)
+{
+	lock_take(&swap_lock);
+	give_copy(segment);
+	segment->copy = copy;
+	lock_give(&swap_lock);
+}
+
+void move_end_carried(struct segment *segment, bool back)
+{
+	lock_take(&swap_lock);
+	give_copy(segment);
+	if (back) {
+		segment->block->lane->moved.restored += segment->size;
+		segment_set_resident(segment);
+	}
+	segment->unchanged_at = SWAP_CHANGED;
 	end_move(segment);
 	memory_changed();
 }

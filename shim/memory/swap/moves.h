@@ -56,6 +56,11 @@ void move_end(struct segment *segment);
 void move_end_out(struct segment *segment, enum segment_state state);
 /* It is restored. */
 void move_end_in(struct segment *segment);
+/* A carrier has taken the segment's bytes away, and they are `copy` from now on. Its move has not
+ * ended. */
+void move_goes_away(struct segment *segment, struct copy *copy);
+/* It is back from a carrier, or stays though one has taken it: it has no copy. */
+void move_end_carried(struct segment *segment, bool back);
 /* It is copied and need not be evicted any more: it is resident, and its copy current. */
 void move_end_cancelled(struct segment *segment);
 /* It cannot be evicted, and becomes fixed; unhosted: for want of host memory. The user is told why,

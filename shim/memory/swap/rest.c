@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/locks.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/chunk_pages.h"
 #include "memory/swap/chunks.h"
 #include "memory/swap/lane.h"
@@ -37,7 +38,7 @@ static bool note_needed(void)
 		chunk->needed = false;
 	for_each_lane(lane) {
 		for (const struct segment *s = lane->oldest; s; s = s->newer) {
-			if (s->state != SEGMENT_RESIDENT && !s->moving)
+			if ((s->state != SEGMENT_RESIDENT && !s->moving) || carrier_takes(s))
 				continue;
 			need(s->copy);
 			any |= s->moving || !s->fixed;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/debug.h"
 #include "driver/lookup.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/evict.h"
 #include "memory/swap/moves.h"
 #include "work/contexts.h"
@@ -36,7 +37,8 @@ static uint64_t restorable_bytes(struct lane *lane)
 	uint64_t piece = lane->piece, now = now_ns();
 	size_t free_bytes, total;
 
-	if (lane->copier.in_flight > piece || lane->copier.n > COPIER_DEPTH / 2)
+	if (lane->copier.in_flight > piece || lane->copier.n > COPIER_DEPTH / 2 ||
+	    carrier_busy() > CARRIER_DEPTH / 2)
 		return 0;
 	if (REAL(cuMemGetInfo_v2)(&free_bytes, &total))
 		return piece;
@@ -61,6 +63,17 @@ static void copy_in(struct lane *lane, struct segment *segment)
 	move_end_out(segment, SEGMENT_AWAY);
 }
 
+/* It is tried again if the carrier has too much to do, or has ended. */
+static void carry_in(struct lane *lane, struct segment *segment)
+{
+	enum carrier_answer answer = carrier_ask(segment, false);
+
+	if (answer == CARRIER_LOST)
+		restore_failed(lane, CUDA_ERROR_INVALID_HANDLE);
+	if (answer != CARRIER_BEGUN)
+		move_end_out(segment, SEGMENT_AWAY);
+}
+
 static bool restore_some(struct lane *lane)
 {
 	struct segment *some[MOVES_AT_ONCE];
@@ -74,7 +87,9 @@ static bool restore_some(struct lane *lane)
 		most = lane->bytes_left;
 	n = moves_begin_in(lane, most, some, &result);
 	for (unsigned int i = 0; i < n; i++) {
-		if (some[i]->state == SEGMENT_AWAY)
+		if (carrier_has(some[i]))
+			carry_in(lane, some[i]);
+		else if (some[i]->state == SEGMENT_AWAY)
 			copy_in(lane, some[i]);
 		else
 			move_end_in(some[i]);
@@ -128,6 +143,39 @@ static void finish_copies(struct lane *lane)
 		finish_copy(lane, &transfer);
 }
 
+/* -- what the carrier has done ------------------------------------------------------------ */
+
+static void finish_carried(struct lane *lane, const struct transfer *transfer, struct copy *copy)
+{
+	struct segment *segment = transfer->segment;
+
+	if (transfer->result && transfer->out) { /* it leaves for the host */
+		moves_put_back(segment);
+		if (lane->mode == LANE_EVICTING)
+			lane->bytes_left = UINT64_MAX;
+	} else if (transfer->result) {
+		move_end_out(segment, SEGMENT_AWAY);
+	} else if (!transfer->out) {
+		move_end_carried(segment, true);
+	} else if (lane->mode == LANE_RESTORING) {
+		copy->store->give(copy);
+		move_end_carried(segment, false);
+	} else {
+		move_goes_away(segment, copy);
+		move_end_out(segment, SEGMENT_AWAY);
+	}
+}
+
+static void finish_all_carried(void)
+{
+	struct transfer transfer;
+	struct copy *copy;
+
+	while (carrier_take(&transfer, &copy))
+		finish_carried(transfer.segment->block->lane, &transfer, copy);
+	carrier_end_if_done();
+}
+
 /* -- a step ----------------------------------------------------------------------------------- */
 
 static bool has_more(const struct lane *lane)
@@ -164,12 +212,14 @@ static void step_in(CUcontext context, void *argument)
 		give_up(lane);
 	for (int i = 0; i < MOVES_AT_ONCE && goes_on && has_more(lane); i++)
 		goes_on = lane->mode == LANE_EVICTING ? evict_one(lane) : restore_some(lane);
-	lane->busy =
-	    lane->copier.n || !all_checked || (lane->mode != LANE_RESTORING && has_more(lane));
+	lane->busy = lane->copier.n || carrier_busy() || !all_checked ||
+	             (lane->mode != LANE_RESTORING && has_more(lane));
 }
 
 void lane_take_step(struct lane *lane)
 {
+	if (carrier_is_there() || carrier_busy())
+		finish_all_carried();
 	if (contexts_with(lane->device, lane->copier.context, step_in, lane))
 		return;
 	lane->busy = false;

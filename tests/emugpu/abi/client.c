@@ -44,13 +44,13 @@ static int open_socket(void)
 }
 
 /* Connects to the server and sends HELLO; returns the socket, or -1. */
-static int open_connection(enum emu_role role, int *devices)
+static int open_connection(enum emu_role role, uint64_t memory, int *devices)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *visible = role == EMU_ROLE_PROCESS ? getenv("CUDA_VISIBLE_DEVICES") : NULL;
 	struct emu_request hello = {.op = EMU_HELLO,
 	                            .payload = visible ? strlen(visible) + 1 : 0,
-	                            .arg = {role, token, emu_mps_server, emu_mps_percent}};
+	                            .arg = {role, token, emu_mps_server, emu_mps_percent, memory}};
 	struct emu_reply reply;
 	const char *dir = getenv("EMUGPU_DIR");
 	int fd;
@@ -72,6 +72,18 @@ static int open_connection(enum emu_role role, int *devices)
 	return fd;
 }
 
+int emu_open_file(uint64_t memory)
+{
+	struct emu_file file;
+	int fd = open_connection(EMU_ROLE_FILE, memory, NULL);
+
+	if (fd >= 0 && recv(fd, &file, sizeof(file), MSG_PEEK | MSG_WAITALL) == sizeof(file))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
 static void close_thread(void *value)
 {
 	close((int)(intptr_t)value - 1);
@@ -89,7 +101,7 @@ static int thread_fd(void)
 	pthread_once(&key_once, make_key);
 	fd = (int)(intptr_t)pthread_getspecific(thread_key) - 1;
 	if (fd < 0) {
-		fd = open_connection(EMU_ROLE_THREAD, NULL);
+		fd = open_connection(EMU_ROLE_THREAD, 0, NULL);
 		if (fd >= 0)
 			pthread_setspecific(thread_key, (void *)(intptr_t)(fd + 1));
 	}
@@ -148,7 +160,7 @@ static CUresult initialize(void)
 	if (getrandom(&token, sizeof(token), 0) != sizeof(token))
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	TRY(emu_mps_join());
-	primary = open_connection(EMU_ROLE_PROCESS, &emu_devices);
+	primary = open_connection(EMU_ROLE_PROCESS, 0, &emu_devices);
 	if (primary < 0) {
 		fprintf(stderr, "emulated libcuda: no emugpud answers in EMUGPU_DIR=%s\n",
 		        getenv("EMUGPU_DIR") ? getenv("EMUGPU_DIR") : "(unset)");
@@ -197,7 +209,7 @@ static bool come_back(void)
 	pthread_mutex_lock(&init_lock);
 	if (recv(primary, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
 		close(primary);
-		primary = open_connection(EMU_ROLE_PROCESS, NULL);
+		primary = open_connection(EMU_ROLE_PROCESS, 0, NULL);
 		callbacks_started = delivery_started = false;
 	}
 	good = primary >= 0;
@@ -392,7 +404,7 @@ static CUresult start_thread(enum emu_role role, void *(*body)(void *), bool *st
 
 	pthread_mutex_lock(&init_lock);
 	if (!*started) {
-		int fd = open_connection(role, NULL);
+		int fd = open_connection(role, 0, NULL);
 
 		if (fd < 0 || pthread_create(&thread, NULL, body, (void *)(intptr_t)fd))
 			result = CUDA_ERROR_OPERATING_SYSTEM;

@@ -91,6 +91,8 @@ CUresult emu_initialize(void);
 CUresult emu_ready(void); /* has cuInit been called in this process (and not only in its parent)? */
 CUresult emu_result(enum emu_status status);
 /* Ask and wait. reply may be NULL; *payload, where asked for, is malloc'ed. */
+/* A file that stands for the memory, or -1. */
+int emu_open_file(uint64_t memory);
 CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
 /* Ask for arg[2] bytes, and wait until they are there. */
 CUresult emu_read(const struct emu_request *request, void *into);

@@ -5,13 +5,10 @@
 #include "abi/client.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #define GRANULARITY (UINT64_C(2) << 20)
 #define FILES ((unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-
-static const char mark[8] = "EMUVMM1";
 
 static bool whole(uint64_t size)
 {
@@ -124,8 +121,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	return CUDA_SUCCESS;
 }
 
-/* The file contains the server's number of the memory. Unlike a card's file it does not keep the
- * memory alive. */
+/* The file is a connection with the server, so memory lives as long as a process has it open. */
 EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
@@ -138,14 +134,9 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
 	TRY(emu_call(&q, &r, NULL));
 	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !r.r[1])
 		return CUDA_ERROR_INVALID_VALUE;
-	file = memfd_create("emulated device memory", MFD_CLOEXEC);
+	file = emu_open_file(handle);
 	if (file < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	if (pwrite(file, mark, sizeof(mark), 0) != (ssize_t)sizeof(mark) ||
-	    pwrite(file, &handle, sizeof(handle), sizeof(mark)) != (ssize_t)sizeof(handle)) {
-		close(file);
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	}
 	*(int *)out = file;
 	return CUDA_SUCCESS;
 }
@@ -154,18 +145,18 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
                                                CUmemAllocationHandleType type)
 {
 	struct emu_request q = {.op = EMU_VMM_HOLD};
-	int from = (int)(intptr_t)file;
-	char found[sizeof(mark)];
+	struct emu_file found;
 
 	TRY(emu_ready());
 	if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-	    pread(from, found, sizeof(found), 0) != (ssize_t)sizeof(found) ||
-	    memcmp(found, mark, sizeof(mark)) ||
-	    pread(from, &q.arg[0], sizeof(q.arg[0]), sizeof(mark)) != (ssize_t)sizeof(q.arg[0]))
+	    recv((int)(intptr_t)file, &found, sizeof(found), MSG_PEEK | MSG_DONTWAIT) !=
+	        (ssize_t)sizeof(found) ||
+	    memcmp(found.mark, EMU_FILE_MARK, sizeof(found.mark)))
 		return CUDA_ERROR_INVALID_VALUE;
+	q.arg[0] = found.id;
 	if (emu_call(&q, NULL, NULL))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	*out = q.arg[0];
+	*out = found.id;
 	return CUDA_SUCCESS;
 }
 

@@ -104,6 +104,13 @@ struct import {
 	uint32_t holders;
 };
 
+/* A file that stands for physical memory, whichever processes have it open. */
+struct export
+{
+	struct export *next;
+	struct alloc *alloc;
+};
+
 /* Addresses that a process has reserved for mappings. */
 struct reservation {
 	struct reservation *next;
@@ -321,6 +328,7 @@ struct emulator {
 	uint8_t node; /* devices of two nodes have different UUIDs */
 	struct process *processes;
 	struct account *accounts;
+	struct export *exports;
 	uint64_t next_id, next_pointer, next_seq;
 	int trace; /* descriptor of the trace file, or -1 */
 };
@@ -387,7 +395,10 @@ void rm_move(struct process *process, const uint32_t to[EMU_MAX_DEVICES]); /* re
 uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);
 enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t size);
 struct alloc *vmm_find(const struct process *process, uint64_t id);
+/* The memory that a file stands for, or NULL; and a file more, or one less. */
 struct alloc *vmm_find_exported(uint64_t id);
+struct export *vmm_export(uint64_t id); /* NULL: there is no such memory, or it has no files */
+void vmm_unexport(struct export *export);
 bool vmm_hold(struct process *process, struct alloc *alloc); /* false: no host memory */
 bool vmm_release(struct process *process, uint64_t id);      /* false: the process has no such
                                                               * handle */

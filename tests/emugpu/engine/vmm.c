@@ -68,13 +68,12 @@ struct alloc *vmm_find(const struct process *process, uint64_t id)
 	return NULL;
 }
 
-/* Finds physical memory of any process by the number that a file contains. */
+/* Memory that a file stands for. */
 struct alloc *vmm_find_exported(uint64_t id)
 {
-	for (struct process *p = emulator.processes; p; p = p->next)
-		for (struct alloc *a = p->allocs; a; a = a->next)
-			if (a->kind == EMU_PHYSICAL && a->id == id && a->exportable)
-				return a;
+	for (const struct export *e = emulator.exports; e; e = e->next)
+		if (e->alloc->id == id)
+			return e->alloc;
 	return NULL;
 }
 
@@ -108,6 +107,39 @@ static void end_if_unused(struct alloc *alloc)
 		alloc_free(alloc);
 	else
 		alloc_settle(alloc);
+}
+
+struct export *vmm_export(uint64_t id)
+{
+	struct export *export = calloc(1, sizeof(*export));
+
+	if (export)
+		export->alloc = vmm_find_exported(id);
+	for (struct process *p = emulator.processes; p && export; p = p->next) {
+		for (struct alloc *a = p->allocs; a && !export->alloc; a = a->next)
+			if (a->kind == EMU_PHYSICAL && a->id == id && a->exportable)
+				export->alloc = a;
+	}
+	if (!export || !export->alloc) {
+		free(export);
+		return NULL;
+	}
+	export->alloc->imports++;
+	export->next = emulator.exports;
+	emulator.exports = export;
+	return export;
+}
+
+void vmm_unexport(struct export *export)
+{
+	struct export **at = &emulator.exports;
+
+	while (*at != export)
+		at = &(*at)->next;
+	*at = export->next;
+	export->alloc->imports--;
+	end_if_unused(export->alloc);
+	free(export);
 }
 
 static void drop_import(struct process *process, struct import *import)

@@ -89,6 +89,8 @@ static bool hello(struct connection *c, const struct emu_request *q, const char 
 	c->role = (enum emu_role)q->arg[0];
 	if (c->role == EMU_ROLE_MONITOR)
 		return true;
+	if (c->role == EMU_ROLE_FILE)
+		return (c->export = vmm_export(q->arg[4])) != NULL;
 	for (struct process *p = emulator.processes; p; p = p->next)
 		if (p->pid == (uint32_t)peer.pid && p->token == q->arg[1] && !p->dead)
 			c->process = p;
@@ -271,6 +273,24 @@ void process_may_return(const struct process *process)
 	unlink(path);
 }
 
+static void end_file(struct connection *c)
+{
+	if (!c->export)
+		return;
+	vmm_unexport(c->export);
+	c->export = NULL;
+	changed();
+}
+
+void end_closed_files(void)
+{
+	char byte;
+
+	for (struct connection *c = connections; c; c = c->next)
+		if (c->export && !recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT))
+			end_file(c);
+}
+
 static void end_connection(struct connection *c)
 {
 	pthread_mutex_lock(&emulator.lock);
@@ -293,8 +313,20 @@ static void end_connection(struct connection *c)
 		if (!--c->process->connections && !c->process->away)
 			process_close(c->process);
 	}
+	end_file(c);
 	pthread_mutex_unlock(&emulator.lock);
 	close(c->fd);
+}
+
+/* What a process can read, without taking it away, that has the file open. */
+static bool write_file(const struct connection *c)
+{
+	struct emu_file file = {.mark = EMU_FILE_MARK};
+
+	pthread_mutex_lock(&emulator.lock);
+	file.id = c->export ? c->export->alloc->id : 0;
+	pthread_mutex_unlock(&emulator.lock);
+	return send_all(c->fd, &file, sizeof(file));
 }
 
 static void *connection_main(void *argument)
@@ -315,7 +347,8 @@ static void *connection_main(void *argument)
 		devices = c.process ? c.process->n_visible : emulator.n_devices;
 		pthread_mutex_unlock(&emulator.lock);
 		free(visible);
-		if (known && send_reply(c.fd, EMU_OK, (uint64_t[5]){devices}, NULL, 0)) {
+		if (known && send_reply(c.fd, EMU_OK, (uint64_t[5]){devices}, NULL, 0) &&
+		    (c.role != EMU_ROLE_FILE || write_file(&c))) {
 			if (c.role != EMU_ROLE_CALLBACK && c.role != EMU_ROLE_DELIVERY) {
 				serve_connection(&c);
 			} else {

@@ -455,8 +455,16 @@ static const struct {
     {EMU_READ, EMU_READ, serve_read},
 };
 
+static bool depends_on_files(enum emu_op op)
+{
+	return op == EMU_MEM_INFO || op == EMU_ALLOC || op == EMU_VMM_CREATE ||
+	       op == EMU_CHECKPOINT;
+}
+
 bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 {
+	if (depends_on_files(q->op))
+		end_closed_files();
 	if (q->op == EMU_CHECKPOINT && c->process) {
 		bool goes_on = serve_checkpoint(c, q, payload);
 

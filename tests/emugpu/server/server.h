@@ -9,8 +9,9 @@ struct connection {
 	struct connection *next;
 	int fd;
 	enum emu_role role;
-	struct process *process; /* NULL for a monitor */
+	struct process *process; /* NULL for a monitor and a file */
 	bool gone;               /* the process has let go of it */
+	struct export *export;   /* of a file */
 };
 
 /* io.c: all of it or false; interrupted calls are repeated. */
@@ -49,6 +50,10 @@ bool serve_pool(struct connection *c, const struct emu_request *q);
 /* requests_rm.c */
 bool serve_rm(struct connection *c, const struct emu_request *q, const uint8_t *payload);
 void rm_close(struct process *process); /* it ends */
+
+/* emugpud.c: what files stand for that no process has open any more is given up now: their
+ * connections end a moment later. The lock is held. */
+void end_closed_files(void);
 
 /* emugpud.c: a checkpointed process has no connections any more, and keeps what it has. */
 void process_lets_go(struct process *process);

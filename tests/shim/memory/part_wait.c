@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 	struct shared_part part;
 	int files[SHARED_AT_ONCE];
 	CUresult result;
-	uint32_t n;
+	size_t n;
 
 	if (argc != 2)
 		return 2;

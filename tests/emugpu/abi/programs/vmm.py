@@ -268,8 +268,15 @@ def test_a_file_stands_for_physical_memory_of_the_process() -> None:
     ok(d.cuMemRelease(handle))
     assert free() == before - PAGE
     ok(d.cuMemRelease(twin))
+    assert free() == before - PAGE  # the file keeps it
+    again = ok(d.cuMemImportFromShareableHandle(file, kind))
+    put(one, again)
+    os.close(file)
+    assert words(one, 3) == [word(5, i) for i in range(3)]
+    ok(d.cuMemUnmap(one, PAGE))
+    assert free() == before - PAGE  # its handle keeps it
+    ok(d.cuMemRelease(again))
     assert free() == before
-    assert error(d.cuMemImportFromShareableHandle(file, kind)) == "NOT_SUPPORTED"
     assert error(d.cuMemImportFromShareableHandle(0, kind)) == "INVALID_VALUE"
 
 

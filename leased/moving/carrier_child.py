@@ -1,0 +1,254 @@
+"""Copies memory of a job's processes from GPU to GPU, in a process of its own, which asks the
+driver for it (shim/base/wire_move.h).
+
+carriers.py starts it, with how many bytes it may take away, the two GPUs between which it does (by
+UUID, in hex digits), and the numbers of its sockets, one for each process of the job. It says
+"ready", or why it cannot, in a line. It ends when all sockets are closed, or with the daemon.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from _gpulease import ffi, lib
+
+from leased.moving.driver_child import Fault, Library, Uuid
+
+PATIENCE_S = 300.0  # for a request: between two of them the driver may take its time
+SPARE_PART = 64  # of a GPU's memory is left alone
+OUT_OF_MEMORY = 2
+READ_WRITE, ON_DEVICE, PINNED, FILE = 3, 1, 1, 1
+
+
+class Place(ctypes.Structure):
+    """CUmemLocation."""
+
+    _fields_ = (("type", c_uint), ("number", c_int))
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (
+        ("type", c_uint),
+        ("handle_types", c_uint),
+        ("place", Place),
+        ("windows", c_void_p),
+        ("flags", c_uint64),
+    )
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc."""
+
+    _fields_ = (("place", Place), ("flags", c_uint))
+
+
+class Gpus:
+    """The driver. Fault: it does not do what it is asked."""
+
+    def __init__(self) -> None:
+        self._driver = Library()
+        count = c_int()
+        self._driver.call("cuDeviceGetCount", byref(count))
+        self._contexts: dict[int, tuple[c_void_p, c_void_p]] = {}
+        self._uuids = [Uuid() for _ in range(count.value)]
+        self._lock = threading.Lock()
+        for device, uuid in enumerate(self._uuids):
+            self._driver.call("cuDeviceGetUuid_v2", byref(uuid), device)
+
+    def named(self, uuid: str) -> int:
+        for device, found in enumerate(self._uuids):
+            if bytes(found.bytes).hex() == uuid:
+                return device
+        raise Fault(f"the driver does not know GPU {uuid}")
+
+    def open(self, one: int, other: int) -> None:
+        """Make ready to copy between two of them."""
+        can = c_int()
+        for pair in ((one, other), (other, one)):
+            self._driver.call("cuDeviceCanAccessPeer", byref(can), *pair)
+            if not can.value:
+                raise Fault("these GPUs do not reach each other's memory")
+            self.use(pair[0])
+
+    def use(self, device: int) -> c_void_p:
+        """Makes its context this thread's; its stream."""
+        with self._lock:
+            if device not in self._contexts:
+                context, stream = c_void_p(), c_void_p()
+                self._driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
+                self._driver.call("cuCtxSetCurrent", context)
+                self._driver.call("cuStreamCreate", byref(stream), 1)
+                self._contexts[device] = context, stream
+            context, stream = self._contexts[device]
+        self._driver.call("cuCtxSetCurrent", context)
+        return stream
+
+    def has_room(self, device: int, size: int) -> bool:
+        self.use(device)
+        free, total = c_size_t(), c_size_t()
+        self._driver.call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value >= size + total.value // SPARE_PART
+
+    def make(self, device: int, size: int) -> c_uint64 | None:
+        """Memory; None: there is none."""
+        properties = Properties(PINNED, FILE, Place(ON_DEVICE, device))
+        handle = c_uint64()
+        values = byref(handle), c_size_t(size), byref(properties), c_uint64(0)
+        result = self._driver.result("cuMemCreate", *values)
+        if result == OUT_OF_MEMORY:
+            return None
+        self._driver.check("cuMemCreate", result)
+        return handle
+
+    def release(self, handle: c_uint64) -> None:
+        self._driver.call("cuMemRelease", handle)
+
+    def of_file(self, file: int) -> tuple[c_uint64, int]:
+        """Memory of another process, and its device."""
+        handle, properties = c_uint64(), Properties()
+        values = byref(handle), c_void_p(file), FILE
+        self._driver.call("cuMemImportFromShareableHandle", *values)
+        self._driver.call("cuMemGetAllocationPropertiesFromHandle", byref(properties), handle)
+        return handle, properties.place.number
+
+    def file_of(self, handle: c_uint64) -> int:
+        file = c_int()
+        values = byref(file), handle, FILE, c_uint64(0)
+        self._driver.call("cuMemExportToShareableHandle", *values)
+        return file.value
+
+    @contextmanager
+    def mapped(self, handle: c_uint64, size: int, devices: Sequence[int]) -> Iterator[c_uint64]:
+        at, bytes_ = c_uint64(), c_size_t(size)
+        nothing = c_uint64(0)
+        self._driver.call("cuMemAddressReserve", byref(at), bytes_, c_size_t(0), nothing, nothing)
+        try:
+            self._driver.call("cuMemMap", at, bytes_, c_size_t(0), handle, nothing)
+            try:
+                access = (Access * len(devices))()
+                for one, device in zip(access, devices):
+                    one.place, one.flags = Place(ON_DEVICE, device), READ_WRITE
+                self._driver.call("cuMemSetAccess", at, bytes_, access, c_size_t(len(devices)))
+                yield at
+            finally:
+                self._driver.call("cuMemUnmap", at, bytes_)
+        finally:
+            self._driver.call("cuMemAddressFree", at, bytes_)
+
+    def copy(self, to: c_uint64, source: c_uint64, size: int, devices: Sequence[int]) -> None:
+        """By the first one of the two devices."""
+        stream = self.use(devices[0])
+        each = sorted(set(devices))
+        with self.mapped(to, size, each) as there, self.mapped(source, size, each) as here:
+            self._driver.call("cuMemcpyDtoDAsync_v2", there, here, c_size_t(size), stream)
+            self._driver.call("cuStreamSynchronize", stream)
+
+
+class Carrier:
+    """between: the two GPUs; none: nothing is taken away. most: bytes that may be."""
+
+    def __init__(self, gpus: Gpus, between: Sequence[int], most: int):
+        self._gpus, self._between, self._left = gpus, between, most
+        self._lock = threading.Lock()
+
+    def serve(self, end: socket.socket) -> None:
+        """Answer one process of the job until it closes its socket, or something fails."""
+        end.settimeout(PATIENCE_S)
+        with end, suppress(Fault, OSError):
+            while self._answer(end):
+                pass
+
+    def _answer(self, end: socket.socket) -> bool:
+        size = ffi.sizeof("struct gl_carry")
+        data, files, _, _ = socket.recv_fds(end, size, 2)
+        with ExitStack() as closed:
+            for file in files:
+                closed.callback(os.close, file)
+            if len(data) != size:
+                return False
+            request = ffi.from_buffer("struct gl_carry *", data)
+            if request.what == lib.GL_CARRY_AWAY and len(files) == 1:
+                self._away(end, request.bytes, files[0])
+            elif request.what == lib.GL_CARRY_BACK and len(files) == 2:
+                self._back(end, request.bytes, *files)
+            else:
+                return False
+        return True
+
+    def _say(self, end: socket.socket, *files: int, failed: bool = False) -> None:
+        answer = ffi.new("struct gl_carried *", {"failed": failed})
+        socket.send_fds(end, [bytes(ffi.buffer(answer))], files)
+
+    def _may(self, size: int) -> bool:
+        with self._lock:
+            may = size <= self._left
+            self._left -= size if may else 0
+        return may
+
+    @contextmanager
+    def _opened(self, file: int) -> Iterator[tuple[c_uint64, int]]:
+        handle, device = self._gpus.of_file(file)
+        try:
+            yield handle, device
+        finally:
+            self._gpus.release(handle)
+
+    def _away(self, end: socket.socket, size: int, file: int) -> None:
+        with self._opened(file) as (source, device):
+            others = [other for other in self._between if other != device]
+            made = None
+            if len(others) == 1 and self._gpus.has_room(others[0], size) and self._may(size):
+                made = self._gpus.make(others[0], size)
+            if made is None:
+                self._say(end, failed=True)
+                return
+            try:
+                self._gpus.copy(made, source, size, (device, others[0]))
+                mine = self._gpus.file_of(made)
+            finally:
+                self._gpus.release(made)
+        try:
+            self._say(end, mine)
+        finally:
+            os.close(mine)
+
+    def _back(self, end: socket.socket, size: int, to_file: int, file: int) -> None:
+        with self._opened(to_file) as (to, there), self._opened(file) as (source, device):
+            self._gpus.copy(to, source, size, (there, device))
+        self._say(end)
+
+
+def _end_with_the_daemon() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    threading.Thread(target=_end_with_the_daemon, daemon=True).start()
+    most, uuids, *numbers = sys.argv[1:]
+    try:
+        gpus = Gpus()
+        between: Any = [gpus.named(uuid) for uuid in uuids.split(",") if uuid]
+        if between:
+            gpus.open(*between)
+    except (Fault, OSError, AttributeError) as fault:
+        print(fault, flush=True)
+        return
+    carrier = Carrier(gpus, between, int(most))
+    ends = [socket.socket(fileno=int(number)) for number in numbers]
+    threads = [threading.Thread(target=carrier.serve, args=(end,)) for end in ends]
+    for thread in threads:
+        thread.start()
+    print("ready", flush=True)
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,126 @@
+"""Carriers are lent to jobs, and to those whose carrier has ended: one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from _gpulease import lib
+
+from leased.leasing.tenant import Tenant
+from leased.moving import carriers
+from leased.moving.carriers import Carriers
+from leased.moving.driver import DriverFault
+from tests.moving.test_drain import Scene
+
+STAYS = "import sys; print('ready', flush=True); sys.stdin.read()"
+FAILS = "print('nothing of it works', flush=True)"
+NOTHING = "pass"
+
+
+class Lent:
+    """The carriers of two processes of a job. at_most: how many there were at once."""
+
+    def __init__(self) -> None:
+        self.scene = Scene()
+        for process in self.scene.processes:
+            process.carries = True
+        self.tenant: Tenant = self.scene.tenant
+        self.carriers = Carriers(self.scene.leases)
+        self.ours = self.scene.leases.gpus.ours
+        self.at_most = 0
+
+    def told(self) -> list[int]:
+        return [process.told.count(lib.GL_CARRIER) for process in self.scene.processes]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self.at_most = max(self.at_most, len(self.ours))
+            await asyncio.sleep(0.005)
+
+    async def end_all(self) -> None:
+        for pid in self.ours:
+            os.kill(pid, signal.SIGKILL)
+        await self.until(lambda: not self.ours)
+
+
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch) -> Lent:
+    monkeypatch.setattr(carriers, "CHILD", STAYS)
+    monkeypatch.setattr(carriers, "AGAIN_S", 0.01)
+    return Lent()
+
+
+def test_each_process_of_the_job_has_an_end(lent: Lent) -> None:
+    async def run() -> None:
+        await lent.carriers.lend(lent.tenant, [], 1)
+        assert lent.told() == [1, 1]
+        assert lent.carriers.carries(lent.tenant)
+        assert len(lent.ours) == 1
+        await lent.end_all()
+        assert not lent.carriers.carries(lent.tenant)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("child", "why"), [(FAILS, "nothing of it works"), (NOTHING, "it has ended")]
+)
+def test_one_that_cannot_carry_says_why(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch, child: str, why: str
+) -> None:
+    monkeypatch.setattr(carriers, "CHILD", child)
+
+    async def run() -> None:
+        with pytest.raises(DriverFault, match=why):
+            await lent.carriers.lend(lent.tenant, [], 1)
+        assert lent.told() == [0, 0]
+        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
+
+    asyncio.run(run())
+
+
+def test_whoever_says_a_hundred_times_that_it_has_ended_gets_one(lent: Lent) -> None:
+    async def run() -> None:
+        for _ in range(100):
+            for process in lent.scene.processes:
+                lent.scene.leases.clients.on_stranded(lent.tenant, process)
+        await lent.until(lambda: lent.told() == [1, 1])
+        for process in lent.scene.processes:  # while there is one
+            lent.scene.leases.clients.on_stranded(lent.tenant, process)
+        await lent.end_all()
+        await lent.until(lambda: lent.told() == [2, 2])
+        assert lent.at_most == 1
+        await lent.end_all()
+        assert not lent.carriers.carries(lent.tenant)
+
+    asyncio.run(run())
+
+
+def test_stranded_processes_are_lent_one_when_it_works_again(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(carriers, "CHILD", FAILS)
+
+    async def run() -> None:
+        lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
+        await lent.until(lambda: "nothing of it works" in caplog.text)
+        monkeypatch.setattr(carriers, "CHILD", STAYS)
+        await lent.until(lambda: lent.told() == [0, 1])
+        await lent.end_all()
+
+    asyncio.run(run())
+
+
+def test_a_job_that_ends_meanwhile_needs_none(lent: Lent) -> None:
+    async def run() -> None:
+        lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[0])
+        for process in lent.scene.processes:
+            lent.scene.leases.clients.detach(lent.tenant, process)
+        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
+        assert lent.told() == [0, 0]
+
+    asyncio.run(run())
