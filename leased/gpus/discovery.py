@@ -10,7 +10,8 @@ from leased.config.config import Config
 from leased.gpus import known_gpus, nvml_answers
 from leased.gpus.devices import Gpu, configured
 from leased.gpus.nvml import Nvml, Silent
-from leased.gpus.nvml_answers import OF_NONE, SILENT, Described
+from leased.gpus.nvml_answers import OF_NONE, Described
+from leased.gpus.silence import SILENT
 
 log = logging.getLogger("gpu-leased")
 

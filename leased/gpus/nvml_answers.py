@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leased.base.requests import shown
+from leased.gpus.silence import SILENT
 from leased.memory.speed import Speed
 
 PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
@@ -24,7 +25,6 @@ MOST_ENERGY = 1 << 62
 MOST_CLOCK = 100_000  # MHz
 MOST_XID, MOST_XIDS = 10_000, 64  # the highest number; in an answer
 MOST_WORK = 1 << 20  # percents of samples: there are at most some hundreds
-SILENT = "it does not answer NVML"
 OF_NONE = "NVML answers for no GPU"
 
 

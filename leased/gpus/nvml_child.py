@@ -22,7 +22,7 @@ from typing import Any
 
 import pynvml
 
-from leased.gpus.nvml_answers import SILENT
+from leased.gpus.silence import SILENT
 
 MOST = 64  # devices of a node
 MOST_PROCESSES = 65_536  # of a device

@@ -16,7 +16,8 @@ from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml, Silent
-from leased.gpus.nvml_answers import MOST_XIDS, OF_NONE, SILENT, Seen, Unsound
+from leased.gpus.nvml_answers import MOST_XIDS, OF_NONE, Seen, Unsound
+from leased.gpus.silence import SILENT
 from leased.leasing.leases import Leases
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.work_meter import WorkMeter

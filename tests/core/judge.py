@@ -205,7 +205,9 @@ class Judge:
         wait.quantum = max(wait.quantum, self.longest, quantum)
         wait.asked = max(wait.asked, rules.asked_ns(tenant))
         wait.others = max(wait.others, len(self.a.tenants) - 1)
-        wait.behind_online |= not tenant.urgent and self.behind_online(tenant)
+        wait.behind_online = wait.behind_online or (
+            not tenant.urgent and self.behind_online(tenant)
+        )
         return wait
 
     def check_online(self, tenant: Tenant, before: list[Tenant]) -> None:

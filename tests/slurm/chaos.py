@@ -175,20 +175,31 @@ class Storm:
 
     def _wait_for_begin(self) -> None:
         """Until every job that is well computes or has ended. TimeoutError names the others."""
-
-        def missing() -> list[str]:
-            self.continue_stopped()
-            runs = self.runs.items()
-            return [name for name, run in runs if not run.hurt and not run.steps_done()]
-
         try:
             wait_until(
-                "every job to begin", lambda: not missing(), timeout=3 * STALLED_S, step=LOOK_S
+                "every job to begin", self._all_have_begun, timeout=3 * STALLED_S, step=LOOK_S
             )
         except TimeoutError as fault:
-            said = [f"{fault}; not begun: {missing()}", self.slurm.run("squeue", "-l").stdout]
-            said += [f"{name}: {self.runs[name].log()}" for name in missing()]
-            raise TimeoutError("\n".join(said)) from None
+            raise TimeoutError(f"{fault}:\n{self._shown(self._not_begun())}") from None
+
+    def _not_begun(self) -> list[str]:
+        runs = self.runs.items()
+        return [name for name, run in runs if not run.hurt and not run.steps_done()]
+
+    def _all_have_begun(self) -> bool:
+        """AssertionError: one has ended instead."""
+        self.continue_stopped()
+        missing = self._not_begun()
+        states = self.job_states() if missing else {}
+        ended = [name for name in missing if states[self.runs[name].job_id] in FINISHED]
+        # It may have done all of its work since it was looked at.
+        ended = [name for name in ended if not self.runs[name].steps_done()]
+        assert not ended, f"they have ended and done nothing:\n{self._shown(ended)}"
+        return not missing
+
+    def _shown(self, names: list[str]) -> str:
+        logs = [f"{name}: {self.runs[name].log()}" for name in names]
+        return "\n".join([*logs, self.slurm.run("squeue", "-l", "-t", "all").stdout])
 
     def calm(self) -> None:
         """Nothing more happens: what was stopped or forced is put back."""

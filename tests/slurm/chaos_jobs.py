@@ -20,14 +20,15 @@ LOCKS = ["lock:auto"] * 3 + ["lock:on"] * 3 + ["lock:off"]
 QUANTA = ["tq:100ms", "tq:200ms", "tq:500ms"]
 SWAP_UNIT = 2 * MIB  # of memory that is swapped
 GPUS = 8  # of the node
-# What the plugin does in a step, run by root: the job's gang is these GPUs.
+# What the plugin does in a step, run by root: the job's gang is these GPUs. As the plugin it asks
+# again where the daemon is killed meanwhile.
 REGISTER = """
 import sys
-from pathlib import Path
-from leased.api.client import ask
+from spank.register import ask
 path, job, options, gpus = sys.argv[1:]
 step = {"job_id": int(job), "uid": 0, "nodes": 1, "shards": 1, "options": options}
-ask(Path(path), {"op": "register", **step, "gpus": [int(gpu) for gpu in gpus.split(",")]})
+said = ask(path, {"op": "register", **step, "gpus": [int(gpu) for gpu in gpus.split(",")]})
+said.get("ok") or sys.exit(str(said))
 """
 
 

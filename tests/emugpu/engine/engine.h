@@ -280,7 +280,7 @@ struct process {
 	pthread_cond_t changed; /* one of its operations ended, or something was freed */
 	pthread_cond_t ends;    /* dead has become true */
 	bool stirred;           /* to be handled at the next opportunity */
-	uint32_t watchers;      /* waiters for every slice, not only for the end of operations */
+	uint32_t watchers; /* waiters for what is computed, not only for the end of operations */
 };
 
 struct device {
@@ -337,9 +337,11 @@ extern struct emulator emulator;
 
 uint64_t now_ns(void);
 
-/* exec.c: finishes operations that take no time and wakes all engines and waiters, after something
+/* exec.c: finishes operations that take no time and wakes all who work or wait, after something
  * rare. The lock is held. */
 void changed(void);
+/* The same after something that concerns one process. */
+void process_changed(struct process *process);
 /* Gives up the lock until something of the process has changed. */
 void wait_change(struct process *process);
 
@@ -499,6 +501,8 @@ struct context *context_create(struct process *process, struct device *device, b
                                struct context *whole, uint64_t multiprocessors,
                                enum emu_status *status);
 bool context_includes(const struct context *context, const struct context *other);
+/* Nothing of it goes on: its work that runs ends at once. */
+void context_fail(struct context *context, enum emu_status status);
 void context_destroy(struct context *context);
 struct stream *stream_create(struct context *context, bool non_blocking);
 void stream_destroy(struct stream *stream);

@@ -12,6 +12,7 @@
 /* A shorter sleep is not worth a system call: the time is added up and slept off later. */
 #define SLEEP_FROM_NS UINT64_C(100000)
 #define CATCH_UP_NS UINT64_C(5000000)
+#define KERNEL_SLICES 8
 
 struct emulator emulator = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -167,6 +168,15 @@ static void wake(const struct context *context, enum engine_kind kind)
 			pthread_cond_signal(&device->engines[i].work);
 }
 
+/* Could an engine begin the stream's first operation now? */
+static bool may_begin(const struct stream *stream)
+{
+	const struct op *op = stream->first;
+
+	return op && !op->running && op_engine(op) != N_ENGINES && channel_ready(op) &&
+	       !blocked(op);
+}
+
 /* Wakes only those whom it concerns, since there may be many processes and devices. */
 static void tell(void)
 {
@@ -176,8 +186,7 @@ static void tell(void)
 		p->stirred = false;
 		for (struct context *c = p->contexts; c; c = c->next)
 			for (struct stream *s = c->streams; s; s = s->next)
-				if (s->first && !s->first->running &&
-				    op_engine(s->first) != N_ENGINES)
+				if (may_begin(s))
 					wake(c, op_engine(s->first));
 	}
 }
@@ -208,6 +217,14 @@ void changed(void)
 	}
 	for (uint32_t i = 0; i < emulator.n_devices; i++)
 		engines_look(&emulator.devices[i]);
+}
+
+void process_changed(struct process *process)
+{
+	process->stirred = true;
+	advance();
+	for (const struct context *c = process->contexts; c; c = c->next)
+		engines_look(c->device);
 }
 
 void op_submit(struct stream *stream, struct op *op)
@@ -476,6 +493,16 @@ static uint64_t turn_to(struct engine *engine, const struct context *context)
 	return switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
 }
 
+/* How long an operation is served at once: a kernel is only left when another context has one, and
+ * so many slices show soon enough what it has had. What rests in between for other clients of MPS,
+ * and copies, which take turns, are divided into slices. */
+static uint64_t at_once(const struct engine *engine, const struct op *op)
+{
+	bool divided = engine->kind != ENGINE_COMPUTE || op->stream->context->process->mps;
+
+	return (divided ? 1 : KERNEL_SLICES) * engine->device->model->slice_ns;
+}
+
 static void run(struct engine *engine, struct op *op)
 {
 	struct context *context = op->stream->context;
@@ -489,9 +516,12 @@ static void run(struct engine *engine, struct op *op)
 		op->channel->busy = true;
 	if (start > engine->until)
 		engine->until = start;
-	if (!op->owed)
+	if (!op->owed) {
 		compute(engine, op);
-	most = engine->device->model->slice_ns;
+		if (context->process->watchers)
+			pthread_cond_broadcast(&context->process->changed);
+	}
+	most = at_once(engine, op);
 	most = op->owed < most ? op->owed : most;
 	ns = spend(engine, op, lost, most, op->computed && most == op->owed);
 	rest(engine, context, ns);
@@ -516,7 +546,7 @@ static void run(struct engine *engine, struct op *op)
 	}
 	if (finished)
 		op_end(op);
-	context->process->stirred |= context->error || context->process->watchers;
+	context->process->stirred |= context->error;
 	/* An ordinary slice changes nothing for others. */
 	if (finished || context->process->stirred)
 		advance();

@@ -117,7 +117,8 @@ void channels_forget(const struct stream *stream)
 void engines_look(struct device *device)
 {
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++)
-		pthread_cond_signal(&device->engines[i].work);
+		if (device->engines[i].op)
+			pthread_cond_signal(&device->engines[i].work);
 }
 
 void slice_end(struct context *context)

@@ -114,6 +114,13 @@ bool context_includes(const struct context *context, const struct context *other
 	return other == context || other->whole == context;
 }
 
+void context_fail(struct context *context, enum emu_status status)
+{
+	if (!context->error)
+		context->error = status;
+	engines_look(context->device);
+}
+
 static struct context *part_of(const struct context *context)
 {
 	for (struct context *c = context->process->contexts; c; c = c->next)
@@ -127,8 +134,7 @@ void context_destroy(struct context *context)
 {
 	while (part_of(context))
 		context_destroy(part_of(context));
-	if (!context->error)
-		context->error = EMU_INVALID; /* work that still runs ends at its next block */
+	context_fail(context, EMU_INVALID);
 	while (context->running)
 		wait_change(context->process);
 	for (struct stream *s = context->streams; s; s = s->next)

@@ -51,8 +51,8 @@ static void fail_neighbours(const struct context *context)
 			continue;
 		p->stirred = true;
 		for (struct context *c = p->contexts; c; c = c->next)
-			if (c->device == context->device && !c->error)
-				c->error = EMU_BAD_ADDRESS;
+			if (c->device == context->device)
+				context_fail(c, EMU_BAD_ADDRESS);
 	}
 }
 
@@ -63,8 +63,8 @@ void op_fail(struct op *op, enum emu_status status)
 
 	/* A bad address breaks all contexts of the process, on all devices. */
 	for (struct context *c = context->process->contexts; c; c = c->next)
-		if ((status == EMU_BAD_ADDRESS || context_includes(whole, c)) && !c->error)
-			c->error = status;
+		if (status == EMU_BAD_ADDRESS || context_includes(whole, c))
+			context_fail(c, status);
 	if (status == EMU_BAD_ADDRESS && context->process->mps)
 		fail_neighbours(context);
 }

@@ -18,7 +18,7 @@ static bool with_device(struct connection *c, const struct emu_request *q)
 		return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
 	case EMU_GRAPH_TRIM:
 		graph_trim(c->process, device);
-		changed();
+		process_changed(c->process);
 		return reply(c, EMU_OK, NULL);
 	case EMU_GRAPH_GET:
 		if (q->arg[1] >= EMU_GRAPH_VALUES)

@@ -48,7 +48,7 @@ static bool close_memory(struct connection *c, const struct emu_request *q)
 		return reply(c, EMU_INVALID, NULL);
 	if (!--mapping->opened)
 		mapping_remove(c->process, mapping);
-	changed();
+	process_changed(c->process);
 	return reply(c, EMU_OK, NULL);
 }
 

@@ -32,7 +32,7 @@ static bool release(struct connection *c, const struct emu_request *q)
 	else
 		alloc_free(alloc);
 	pools_synchronized(c->process);
-	changed();
+	process_changed(c->process);
 	return reply(c, status, NULL);
 }
 

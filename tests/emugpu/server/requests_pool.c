@@ -74,6 +74,6 @@ bool serve_pool(struct connection *c, const struct emu_request *q)
 			return reply(c, EMU_INVALID, NULL);
 		return reply(c, EMU_OK, (uint64_t[5]){pool->value[q->arg[1]]});
 	}
-	changed();
+	process_changed(c->process);
 	return reply(c, EMU_OK, NULL);
 }

@@ -285,8 +285,7 @@ static enum rm_status disable(struct process *process, struct device *device,
 	while (d->disable && device->controls.stop_hangs && !process->dead)
 		wait_change(process);
 	(void)turn(process, d, true);
-	process->stirred = true;
-	changed();
+	process_changed(process);
 	while (d->disable && !d->only_scheduling && turn(process, d, false) && !process->dead)
 		wait_change(process);
 	take_time(card_ns(device->model, d->disable ? STOP_US : START_US));

@@ -20,7 +20,7 @@ static bool release(struct connection *c, const struct emu_request *q)
 {
 	bool released = vmm_release(c->process, q->arg[0]);
 
-	changed();
+	process_changed(c->process);
 	return reply(c, released ? EMU_OK : EMU_INVALID, NULL);
 }
 
@@ -43,7 +43,7 @@ static bool unmap(struct connection *c, const struct emu_request *q)
 	       !c->process->dead)
 		wait_change(c->process);
 	c->process->watchers--;
-	changed();
+	process_changed(c->process);
 	return reply(c, status, NULL);
 }
 
