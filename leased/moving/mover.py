@@ -211,9 +211,9 @@ class Mover:
                     self._carriers.bring_back(tenant)
 
     async def _lend(self, tenant: Tenant, move: Move) -> None:
-        """A carrier, if its memory need not go by the host."""
+        """A carrier, if its memory need not go by the host, and has not gone there already."""
         most = move.checks.carried()
-        if not most:
+        if not most or self._leases.view.tenant(tenant.job_id).parked is not None:
             return
         try:
             await self._carriers.lend(tenant, (move.old.uuid, move.new.uuid), most)

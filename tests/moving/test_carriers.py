@@ -99,6 +99,24 @@ def test_it_goes_by_the_host_where_not_all_has_room(
     output(beside)
 
 
+def test_a_job_that_is_parked_has_nothing_on_the_new_gpu(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    empty = free(emulated_gpu)[1]
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
+    assert line(job) == "ready"
+
+    def is_away() -> bool:
+        return all(left > empty - OF_JOB // 2 for left in free(emulated_gpu))
+
+    asked(leased, op="park", job_id=1)
+    wait_until("its memory to leave", is_away)
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert is_away()
+    assert works(job) == "01"
+    output(job)
+
+
 @pytest.mark.parametrize("at", ["away", "all away"])
 def test_a_carrier_that_is_killed_loses_nothing(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, at: str
