@@ -34,7 +34,8 @@ class Work(NamedTuple):
     def plus(self, more: Work) -> Work:
         """more: what was told later. What a process counts never falls, whatever it tells."""
         bursts, graphs = self.bursts + max(0, more.bursts), self.graphs + max(0, more.graphs)
-        return Work(self.calls + max(0, more.calls), self.ns + more.ns, bursts, graphs)
+        calls, ns = self.calls + max(0, more.calls), self.ns + max(0, more.ns)
+        return Work(calls, ns, bursts, graphs)
 
     @property
     def kinds(self) -> Kinds:

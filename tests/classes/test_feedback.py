@@ -182,3 +182,7 @@ def test_what_it_takes_alone_is_learnt_anew_where_that_was_learnt_at_its_start()
     starts = {n: Work(5 * 25, 25 * BURST_NS) for n in range(14)}
     runs = [steer(Throttling(0.3, seed=seed), 300, instead=starts) for seed in range(SEEDS)]
     assert most([run.lately(run.slowdowns) for run in runs]) < ALLOWED + ERROR
+
+
+def test_what_a_process_counts_never_falls() -> None:
+    assert Work(5, 10, 1).plus(Work(-3, -7, -1, -2)) == Work(5, 10, 1, 0)

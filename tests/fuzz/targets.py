@@ -93,7 +93,7 @@ def fill_host(r: Reader, node: Node, peer: Peers, made: Any) -> None:
 
 def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
     """Whatever the message: its devices, its epoch, every array as one of
-    a few, and every other field as an amount."""
+    a few, and every other field as an amount, also within structs."""
     fields = dict(ffi.typeof(made[0]).fields)
     if "devices" in fields:
         fill_devices(r, made)
@@ -101,6 +101,9 @@ def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
         if fields[name].type.kind == "array":
             size = ffi.sizeof(fields[name].type)
             ffi.buffer(getattr(made, name))[:] = bytes([r.byte() & 3]) * size  # often the same
+            continue
+        if fields[name].type.kind == "struct":
+            fill(r, node, peer, ffi.addressof(made[0], name))
             continue
         if fields[name].type.kind != "primitive":
             raise TypeError(f"{ffi.typeof(made[0]).cname} has a field {name} that nothing fills")
