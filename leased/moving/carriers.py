@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
@@ -22,7 +21,7 @@ from leased.core.actions import Preload
 from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
-from leased.moving.driver import BEGIN_S, NOT_ITS, DriverFault
+from leased.moving.driver import BEGIN_S, DriverFault, environment
 from leased.wire import daemon_messages
 from leased.wire.device_bytes import uuid_bytes
 
@@ -71,6 +70,8 @@ class Carriers:
         self, tenant: Tenant, clients: Iterable[Client], between: Sequence[str], most: int
     ) -> None:
         clients = [client for client in clients if client.carries]
+        if not clients:
+            return
         with contextlib.ExitStack() as ends:
             pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in clients]
             for end in sum(pairs, ()):
@@ -85,14 +86,13 @@ class Carriers:
         """Start it, and wait until it is ready."""
         numbers = [end.fileno() for end in ends]
         uuids = ",".join(uuid_bytes(uuid).hex() for uuid in between)
-        kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
         try:
             process = await asyncio.create_subprocess_exec(
                 *children.python(CHILD, str(most), uuids, *map(str, numbers)),
                 stdin=asyncio.subprocess.PIPE,  # which is closed when the daemon has ended
                 stdout=asyncio.subprocess.PIPE,
                 cwd="/",
-                env=children.environment(kept),
+                env=environment(),
                 start_new_session=True,
                 pass_fds=numbers,
             )

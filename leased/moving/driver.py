@@ -20,6 +20,12 @@ CHILD = "from leased.moving.driver_child import main; main()"
 NOT_ITS = ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
 
 
+def environment() -> dict[str, str]:
+    """All variables of a process that asks the driver."""
+    kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
+    return children.environment(kept)
+
+
 class DriverFault(Exception):
     """The driver does not do what it is asked; the text is a clause that says why."""
 
@@ -36,14 +42,13 @@ class Driver:
         self._child: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Driver:
-        kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
         try:
             self._child = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 cwd="/",
-                env=children.environment(kept),
+                env=environment(),
                 start_new_session=True,
             )
         except OSError as fault:

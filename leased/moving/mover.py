@@ -7,7 +7,8 @@ The phases, and what undoes each:
             GPU by the carrier, or for the host by its own mover; undone by unparking it
   crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
             undone by the plan itself
-  arrives   the books change, and the job's memory comes back with its next lease
+  arrives   the books change; the job's memory comes back by the carrier at once, and from the
+            host with its next lease
 """
 
 from __future__ import annotations

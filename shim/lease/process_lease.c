@@ -49,10 +49,7 @@ static bool passed(void)
 {
 	static unsigned long mark; /* the number of a poll */
 
-	if (contexts_passed() < mark)
-		return false;
-	mark = contexts_polls();
-	return true;
+	return contexts_passed(&mark);
 }
 
 static bool drained(void)

@@ -103,27 +103,17 @@ bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
 	return every;
 }
 
-unsigned long contexts_polls(void)
+bool contexts_passed(unsigned long *mark)
 {
-	unsigned long n;
+	bool passed = true;
 
 	lock_take(&lock);
-	n = polls;
-	lock_give(&lock);
-	return n;
-}
-
-unsigned long contexts_passed(void)
-{
-	unsigned long least;
-
-	lock_take(&lock);
-	least = polls;
 	for (int i = 0; i < n_contexts; i++)
-		if (contexts[i].waypoint.passed < least)
-			least = contexts[i].waypoint.passed;
+		passed &= contexts[i].waypoint.passed >= *mark;
+	if (passed)
+		*mark = polls;
 	lock_give(&lock);
-	return least;
+	return passed;
 }
 
 bool contexts_with(CUdevice device, CUcontext preferred,

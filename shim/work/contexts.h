@@ -53,10 +53,9 @@ bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint,
                                 unsigned long submitted),
                    unsigned long submitted, bool all);
 
-/* The number of the last poll. */
-unsigned long contexts_polls(void);
-/* Of the latest poll such that all work has finished that the contexts had then. */
-unsigned long contexts_passed(void);
+/* Has all work finished that the contexts had at the poll `*mark`? Then it is the last poll's
+ * number from now on. */
+bool contexts_passed(unsigned long *mark);
 
 /* For a file that keeps something of a context. A thread of the program calls both functions with
  * LOCK_CONTEXTS held: `ends` while the context still exists, `gone` when the driver has destroyed

@@ -90,17 +90,6 @@ static void subtract_evicted(struct lane *lane, const struct segment *segment)
 	lane->bytes_left -= segment->size < lane->bytes_left ? segment->size : lane->bytes_left;
 }
 
-/* The carrier takes it away. Returns false if it does not, and the host shall have its bytes. */
-static bool carry_out(struct lane *lane, struct segment *segment, enum carrier_answer *answer)
-{
-	*answer = carrier_ask(segment, true);
-	if (*answer == CARRIER_BEGUN)
-		subtract_evicted(lane, segment);
-	else if (*answer == CARRIER_LATER)
-		moves_put_back(segment);
-	return *answer != CARRIER_NONE;
-}
-
 static bool copier_is_full(const struct lane *lane, size_t size)
 {
 	const struct copier *c = &lane->copier;
@@ -141,6 +130,7 @@ bool evict_one(struct lane *lane)
 	enum carrier_answer carried;
 	enum store_answer answer;
 	struct segment *segment;
+	bool later;
 
 	if (!carrier_is_there() && clean_check_before_evicting(lane))
 		return false;
@@ -155,9 +145,13 @@ bool evict_one(struct lane *lane)
 		move_end_out(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
 		return true;
 	}
-	if (carry_out(lane, segment, &carried))
-		return carried == CARRIER_BEGUN;
-	answer = copier_is_full(lane, segment->size) ? STORE_LATER : take_copy(segment);
+	carried = carrier_ask(segment, true);
+	if (carried == CARRIER_BEGUN) {
+		subtract_evicted(lane, segment);
+		return true;
+	}
+	later = carried == CARRIER_LATER || copier_is_full(lane, segment->size);
+	answer = later ? STORE_LATER : take_copy(segment);
 	if (answer == STORE_LATER) {
 		moves_put_back(segment);
 		return false;

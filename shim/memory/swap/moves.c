@@ -250,12 +250,13 @@ static void give_copy(struct segment *segment)
 	segment->copy = NULL;
 }
 
-void move_goes_away(struct segment *segment, struct copy *copy)
+void move_end_away(struct segment *segment, struct copy *copy)
 {
 	lock_take(&swap_lock);
 	give_copy(segment);
 	segment->copy = copy;
 	lock_give(&swap_lock);
+	move_end_out(segment, SEGMENT_AWAY);
 }
 
 void move_end_carried(struct segment *segment, bool back)

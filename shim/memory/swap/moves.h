@@ -56,9 +56,8 @@ void move_end(struct segment *segment);
 void move_end_out(struct segment *segment, enum segment_state state);
 /* It is restored. */
 void move_end_in(struct segment *segment);
-/* A carrier has taken the segment's bytes away, and they are `copy` from now on. Its move has not
- * ended. */
-void move_goes_away(struct segment *segment, struct copy *copy);
+/* A carrier has taken it away: its bytes are `copy` from now on. It is unmapped here. */
+void move_end_away(struct segment *segment, struct copy *copy);
 /* It is back from a carrier, or stays though one has taken it: it has no copy. */
 void move_end_carried(struct segment *segment, bool back);
 /* It is copied and need not be evicted any more: it is resident, and its copy current. */

@@ -161,8 +161,7 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer, s
 		copy->store->give(copy);
 		move_end_carried(segment, false);
 	} else {
-		move_goes_away(segment, copy);
-		move_end_out(segment, SEGMENT_AWAY);
+		move_end_away(segment, copy);
 	}
 }
 
