@@ -24,7 +24,7 @@ from leased.core.arbiter import (
 from leased.core.chains import are_together, fit
 from leased.core.rules import SHORT_NS
 from leased.policy import deficits, elastic_account
-from leased.sim.lease import CLOSING, OPEN
+from leased.sim.lease import CLOSING
 from tests.core.client import Client
 from tests.core.items import items
 from tests.core.line import queue, worth
@@ -317,15 +317,19 @@ class Judge:
             and client.tenant not in self.world.liars
             and not tenant.barred
             and client.tenant not in self.a.rules.shares.waiting
-            and not (tenant.offline and any(self.seems_to_work(uuid) for uuid in tenant.gang))
+            and not (tenant.offline and any(map(self.is_not_for_offline, tenant.gang)))
         )
 
-    def seems_to_work(self, uuid: str) -> bool:
-        """An online one that has the device stands still, and nobody can know it: offline ones wait
-        for it."""
-        for tenant in self.a.devices[uuid].holders.values():
+    def is_not_for_offline(self, uuid: str) -> bool:
+        """An online or overdue one waits for the device, which is kept for it while others have
+        what else it needs: its own bound says how long. Or an online one that has the device stands
+        still, maybe since before it could take it, and nobody can know it."""
+        device = self.a.devices[uuid]
+        if any(classes.goes_first(waiter) for _, waiter in device.line):
+            return True
+        for tenant in device.holders.values():
             client = self.world.entries[tenant.id].client
-            if tenant.online and client.gate == OPEN and client.frozen and not tenant.frozen:
+            if tenant.online and client.gate != CLOSING and client.frozen and not tenant.frozen:
                 return True
         return False
 

@@ -165,6 +165,27 @@ BESIDE_ONLINE = {
         (Job((0,), job_class="online"), Job((0,), job_class="offline")),
         (Poke(at=200, what="stop", who=0), Poke(at=1000, what="size", who=1, amount=5)),
     ),
+    # So it does for one that stopped before its turn came, and has not taken what it was granted.
+    "the online one is stopped while it waits": Scenario(
+        *(1, 1000),
+        (
+            Job((0,), quantum=10_000, size=30, job_class="online"),
+            Job((0,), quantum=30_000, size=5, drain=9868, job_class="offline"),
+        ),
+        (Poke(at=19_151, what="stop", who=0),),
+    ),
+    # Jobs that drain for long took d0 and d1 by turns, so the overdue gang had neither both nor d2,
+    # which is kept for it: a judge that did not know it found that d2 idles.
+    "an overdue gang waits for its other devices": Scenario(
+        *(3, 4000),
+        (
+            Job((0,), quantum=30_000, size=20, drain=16_954, job_class="online"),
+            Job((2,), quantum=10_000, job_class="offline"),
+            Job((0, 1, 2), quantum=100, size=5),
+            Job((1,), quantum=30_000, size=20, job_class="online"),
+            Job((1,), "auto", 100, True, 60, busy=1000, pause=5000, drain=11_331),
+        ),
+    ),
     # The job without a class was overdue after each of its short quanta, before the gang had both
     # of its devices at once; it went before the gang each time, which waited for ever.
     "an overdue one is in the way of an online gang": Scenario(
