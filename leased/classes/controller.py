@@ -66,7 +66,7 @@ class Controller:
 
     @property
     def excess(self) -> float | None:
-        """The same, in units of what is allowed."""
+        """By how much it surely does, in units of what is allowed."""
         return self.feedback.excess if self.feedback else None
 
     def look(

@@ -34,7 +34,7 @@ CUT, GROWN = 0.02, 0.1
 FIRST = 8  # looks, one after the other, of a bout, in which it is learnt at first, and anew
 BOUTS = 2  # that need not wait until there is time for them by PRICE
 MARGIN = 0.2  # of what is allowed, at most, for what is not known
-SURE = 2.0  # standard errors: it is slowed down at all
+SURE = 2.0  # standard errors: it is slowed down at all, or by as much
 TINY = 0.02  # of what is allowed
 HALF = ALWAYS // 2  # a duty from which on it is seen whether cuts help
 TRIED = ALWAYS // 5  # the duty of a trial, at most
@@ -109,8 +109,10 @@ class Feedback:
 
     @property
     def excess(self) -> float | None:
-        """How many times as slowed down as is allowed a job is, at most; None: it is not known."""
-        return max((slowdown for slowdown, _ in self._pulses()), default=None)
+        """How many times as slowed down as is allowed a job surely is, at most; None: it is not
+        known."""
+        sure = (slowdown - SURE * doubt for slowdown, doubt in self._pulses())
+        return max(sure, default=None)
 
     def _learn(self, work: Mapping[int, Work | None]) -> None:
         if len(self.past) < LATE:

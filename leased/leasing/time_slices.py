@@ -213,7 +213,7 @@ class TimeSlices:
         return controller.slowdown if controller else None
 
     def excess_of(self, uuid: str) -> float | None:
-        """The same, in units of what is allowed."""
+        """By how much they surely do, in units of what is allowed."""
         controller = self.devices[uuid].controller
         return controller.excess if controller else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leased.classes.feedback import Feedback
+from leased.classes.health import Health, Signs, State
 from tests.classes.language import Language, Mix, alike, changing, rising
 from tests.classes.model import LOOK_NS
 
@@ -42,3 +43,18 @@ def test_what_it_takes_alone_is_learnt_again_where_the_mix_has_become_another(
 ) -> None:
     found = errors(mix, prompts, tokens, looks)
     assert sum(map(abs, found)) / SEEDS <= NEAR
+
+
+@pytest.mark.parametrize("mix", [alike, changing, rising])
+def test_a_gpu_is_healthy_while_nobody_knows_that_the_job_is_slowed_down_too_much(mix: Mix) -> None:
+    """Prompts take 12% longer, which is more than is allowed and less than what is bad; what the
+    job takes alone is known badly after each change of the mix."""
+    for seed in range(SEEDS):
+        model, feedback, health = Language(mix, 0.12, 0.03, seed=seed), Feedback(0.05), Health()
+        seen = []
+        for n in range(240):
+            model.run(feedback.look(n * LOOK_NS, {1: model.said.popleft()}))
+            health.look(n * LOOK_NS, Signs(slowdown=feedback.excess))
+            seen.append(health.state)
+        assert State.UNHEALTHY not in seen
+        assert seen[-1] is State.HEALTHY
