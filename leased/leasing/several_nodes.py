@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from leased.across import actions as across
 from leased.across.across import Across
@@ -18,26 +18,11 @@ from leased.across.messages import Message, Phase, State
 from leased.core import orders
 from leased.core.arbiter import Ordered
 from leased.leasing.leases import Leases
+from leased.leasing.ordering import OfArbiter, event_of, order_of
 from leased.leasing.tenant import Elsewhere, Tenant
 from leased.store.promises import Promises
 
 log = logging.getLogger("gpu-leased")
-
-# What an order of the protocol is for the arbiter.
-ORDERS: dict[type, str] = {
-    across.Line: orders.LINE,
-    across.Hold: orders.HOLD,
-    across.Run: orders.RUN,
-    across.Stop: orders.STOP,
-}
-# What an answer of the arbiter is for the protocol.
-ANSWERS: dict[str, Callable[[str], across.Event]] = {
-    orders.READY: lambda job: across.Ready(job, True),
-    orders.UNREADY: lambda job: across.Ready(job, False),
-    orders.HELD: across.Held,
-    orders.STOPPED: across.Stopped,
-    orders.ENDS: across.EndWanted,
-}
 
 # What a member does, for people.
 WORDS = {
@@ -121,7 +106,7 @@ class SeveralNodes:
 
     def answered(self, tenant: Tenant, answer: str) -> None:
         """The arbiter says what has come of an order."""
-        self.handle(ANSWERS[answer](str(tenant.job_id)))
+        self.handle(event_of(answer, str(tenant.job_id)))
 
     def received(self, node: str, message: Message) -> None:
         """The daemon of another node has said something."""
@@ -172,12 +157,8 @@ class SeveralNodes:
             else:
                 self._order(action)
 
-    def _order(self, action: Any) -> None:
-        job_id = int(action.job)
-        if isinstance(action, across.Free):
-            order = orders.BACK if action.lined else orders.REST
-        else:
-            order = ORDERS[type(action)]
+    def _order(self, action: OfArbiter) -> None:
+        job_id, order = int(action.job), order_of(action)
         if isinstance(action, across.Run):
             self.wants[action.job] = False  # as its member has it from here on
         self.leases.run(Ordered(job_id, order))

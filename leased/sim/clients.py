@@ -132,13 +132,17 @@ class Client(Swapping):
 
     def drained(self) -> None:
         if self.computes:
-            self.left = self.left if self.loads else self.node.processors.stop(self.who)
+            self.left = self.stopped()
             self.computes = self.loads = False
             if self.left <= 0:
                 self.end()
                 return
             self.wants, self.asked_at = True, self.node.timeline.now
         super().drained()
+
+    def stopped(self) -> float:
+        """It computes no more. Returns what is left of its burst."""
+        return self.left if self.loads else self.node.processors.stop(self.who)
 
     def say_requested(self) -> None:
         self.node.tell(Requested(self.who))

@@ -215,6 +215,8 @@ class Reader:
             history.not_simulated[NOT_SIMULATED[type(event)]] += 1
         if isinstance(event, Opened):
             self._close(event.tenant)
+            if event.ordered:
+                history.not_simulated["a job was on other nodes too"] += 1
 
     def _look(self, job: int, now: int) -> None:
         tenant = self.history.tenant(job)

@@ -30,9 +30,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Job:
-    """One job with one process.
+    """One job with one process on each of its nodes.
 
-    gpus: indices; it computes on all of them at once. memory: what it has on each of them.
+    gpus: indices; it computes on all of them at once. memory: what it has on each of them. nodes:
+    indices; it has such a process and such GPUs on each, and these processes wait for each other.
     bursts: so long on the GPU when nobody disturbs it, then so long off it, for each burst.
     submit: when it begins. swaps: its memory is swapped, or else managed. drain: how much
     submitted work it finishes after a revoke. touches_bytes_s: how much memory its kernels touch
@@ -57,6 +58,7 @@ class Job:
     request: float = 0.0
     limit: float = 1.0
     paced: bool = False
+    nodes: tuple[int, ...] = (0,)
 
     @property
     def gpu_ns(self) -> int:
@@ -82,17 +84,23 @@ class Setting:
     moves: bool = False
 
     def of(self, job: Job) -> Job:
-        """The job with the settings that the administrator has chosen."""
+        """The job with the settings that the administrator has chosen. One on several nodes has its
+        GPUs for itself whatever is chosen."""
+        lock = job.lock if self.lock is None else self.lock
         return replace(
             job,
-            lock=job.lock if self.lock is None else self.lock,
+            lock=lock if len(job.nodes) < 2 else "on",
             quantum=job.quantum if self.quantum is None else self.quantum,
         )
 
 
 @dataclass(frozen=True)
 class Trace:
-    """GPUs and the jobs that come to them, in the order in which they are submitted."""
+    """GPUs and the jobs that come to them, in the order in which they are submitted. nodes: how
+    many there are with such GPUs each. latency: how long a message takes from one node to another,
+    in ns."""
 
     gpus: tuple[Gpu, ...]
     jobs: tuple[Job, ...]
+    nodes: int = 1
+    latency: int = MS // 5

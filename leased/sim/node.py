@@ -16,13 +16,13 @@ from leased.sim.jobs import Gpu, Job
 from leased.sim.memory import GpuMemory
 from leased.sim.parts import name_of
 from leased.sim.processors import Processors
-from leased.sim.timeline import Timeline
+from leased.sim.timeline import Deadline, Timeline
 
 
 class SimulatedNode:
     """See parts.Node for what processes use of it. told: events that the arbiter took.
 
-    when_ended: called with a job's process when that has ended and its usage is final.
+    when_ended: called with the node and a job's process when that has ended and its usage is final.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class SimulatedNode:
         timeline: Timeline,
         gpus: Sequence[Gpu],
         policy_name: str,
-        when_ended: Callable[[Client], None],
+        when_ended: Callable[[SimulatedNode, Client], None],
     ):
         self.timeline = timeline
         self.processors = Processors(timeline, gpus)
@@ -40,6 +40,7 @@ class SimulatedNode:
         self.told = 0
         self._queue: deque[Event] = deque()
         self._busy = False
+        self._deadline = Deadline(timeline, lambda: self.tell(Tick()))
         devices = {name_of(n): gpu.memory for n, gpu in enumerate(gpus)}
         self.arbiter = Arbiter(devices, policy.make)
         for n, gpu in enumerate(gpus):
@@ -55,11 +56,6 @@ class SimulatedNode:
         client = self.clients[who] = Client(self, who, job)
         client.start()
 
-    def tick(self, due: int) -> None:
-        """The arbiter's next deadline has come."""
-        self.timeline.now = max(self.timeline.now, due)
-        self.tell(Tick())
-
     # -- what processes use -------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
@@ -72,6 +68,7 @@ class SimulatedNode:
             for action in self.arbiter.handle(self._queue.popleft(), self.timeline.now):
                 self._perform(action)
         self._busy = False
+        self._deadline.set(self.arbiter.next_deadline())
 
     def room_freed(self, gpu: int) -> None:
         for client in list(self.clients.values()):
@@ -79,7 +76,7 @@ class SimulatedNode:
                 client.go_on()
 
     def ended(self, who: int) -> None:
-        self.when_ended(self.clients.pop(who))
+        self.when_ended(self, self.clients.pop(who))
 
     # -- what the arbiter wants -----------------------------------------------------------
 
@@ -103,4 +100,7 @@ class SimulatedNode:
 
 def opened(who: int, job: Job) -> Opened:
     gang = tuple(name_of(gpu) for gpu in job.gpus)
-    return Opened(who, gang, job.lock, job.quantum, job.swaps, job.request, job.limit)
+    ordered = len(job.nodes) > 1
+    return Opened(
+        *(who, gang, job.lock, job.quantum, job.swaps, job.request, job.limit), ordered=ordered
+    )

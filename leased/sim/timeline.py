@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Callable
 
@@ -33,3 +34,21 @@ class Timeline:
         self.now = when
         self.happened += 1
         act()
+
+
+class Deadline:
+    """When somebody is to act next, which changes. due: None: never."""
+
+    def __init__(self, timeline: Timeline, act: Callable[[], None]):
+        self._timeline, self._act = timeline, act
+        self.due: int | None = None
+
+    def set(self, due: int | None) -> None:
+        if due is not None and due != self.due:
+            self._timeline.at(due, functools.partial(self._pass, due))
+        self.due = due
+
+    def _pass(self, planned: int) -> None:
+        if planned == self.due:
+            self.due = None
+            self._act()

@@ -13,9 +13,10 @@ from leased.sim import values
 from leased.sim.jobs import GIB, LOCKS, Gpu, Job, Trace
 
 MOST_JOBS = 10_000
+MOST_NODES = 64  # as a job on several nodes may have
 TOUCHES_BYTES_S = 150 * GIB  # about as much as jobs did that nvshare was measured with
 
-# What may stand in [gpu] and in [[job]], and what reads it.
+# What may stand in [gpu], in [nodes] and in [[job]], and what reads it.
 GPU_KEYS: dict[str, values.Read] = {
     "memory": values.some_size,
     "count": values.count(values.MOST_GPUS),
@@ -24,10 +25,15 @@ GPU_KEYS: dict[str, values.Read] = {
     "daemon_gib_s": values.speed,
     "side_by_side": values.gain,
 }
+NODE_KEYS: dict[str, values.Read] = {
+    "count": values.count(MOST_NODES),
+    "latency": values.latency_ns,
+}
 JOB_KEYS: dict[str, values.Read] = {
     "name": values.name,
     "count": values.count(MOST_JOBS),
-    "gpus": values.gpu_list,
+    "gpus": values.indices,
+    "nodes": values.indices,
     "memory": values.size,
     "kind": values.one_of("managed", "swap"),
     "gpu": values.time_ns,
@@ -60,16 +66,18 @@ def load(path: Path) -> Trace:
 def trace_of(tables: dict[str, Any]) -> Trace:
     """Refused: these tables of a file are no trace."""
     for name in tables:
-        if name not in ("gpu", "job"):
-            raise Refused(f"[{name:.40}] is not known", "a trace has [gpu] and [[job]]")
+        if name not in ("gpu", "nodes", "job"):
+            raise Refused(f"[{name:.40}] is not known", "a trace has [gpu], [nodes] and [[job]]")
     gpus = _gpus(tables.get("gpu"))
+    said = values.taken(tables.get("nodes", {}), NODE_KEYS, "nodes")
+    nodes, latency = said.get("count", 1), said.get("latency", Trace.latency)
     found = tables.get("job")
     if not isinstance(found, list) or not found:
         raise Refused("the trace has no jobs", "write a table [[job]] for each kind of job")
-    jobs = [job for n, table in enumerate(found) for job in _jobs(table, n, gpus)]
+    jobs = [job for n, table in enumerate(found) for job in _jobs(table, n, gpus, nodes)]
     if len(jobs) > MOST_JOBS:
         raise Refused(f"the trace has {len(jobs)} jobs", f"write at most {MOST_JOBS}")
-    return Trace(gpus, tuple(sorted(jobs, key=lambda job: job.submit)))
+    return Trace(gpus, tuple(sorted(jobs, key=lambda job: job.submit)), nodes, latency)
 
 
 def _gpus(table: Any) -> tuple[Gpu, ...]:
@@ -85,7 +93,7 @@ def _gpus(table: Any) -> tuple[Gpu, ...]:
     return tuple([one] * count)
 
 
-def _jobs(table: Any, number: int, gpus: tuple[Gpu, ...]) -> Iterator[Job]:
+def _jobs(table: Any, number: int, gpus: tuple[Gpu, ...], nodes: int) -> Iterator[Job]:
     """The jobs of one [[job]]."""
     where = f"job[{number}]"
     said = values.taken(table, JOB_KEYS, where)
@@ -98,6 +106,7 @@ def _jobs(table: Any, number: int, gpus: tuple[Gpu, ...]) -> Iterator[Job]:
         memory=said["memory"],
         bursts=(),
         gpus=_on(said.get("gpus", (0,)), gpus, said, where),
+        nodes=_of(said.get("nodes", (0,)), nodes, said, where),
         swaps=said.get("kind", "managed") == "swap",
         drain=said.get("drain", 0),
         touches_bytes_s=said.get("touches_gib_s", TOUCHES_BYTES_S),
@@ -127,6 +136,18 @@ def _on(
         raise Refused(
             f"{where}.memory is more than the GPU has", "write no more than gpu.memory says"
         )
+    return wanted
+
+
+def _of(wanted: tuple[int, ...], nodes: int, said: dict[str, Any], where: str) -> tuple[int, ...]:
+    """The nodes of a job, which has its GPUs for itself if there are several."""
+    if not 0 <= wanted[0] <= wanted[-1] < nodes:
+        raise Refused(
+            f"{where}.nodes = {list(wanted)} are not all there",
+            f"the nodes are 0 to {nodes - 1}; nodes.count says how many there are",
+        )
+    if len(wanted) > 1 and said.get("lock") == "off":
+        raise Refused(f"{where} has several nodes and lock = off", "write on or auto")
     return wanted
 
 

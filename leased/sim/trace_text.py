@@ -17,6 +17,8 @@ def text(trace: Trace, notes: Iterable[str] = ()) -> str:
     """Times must be whole ms. notes: sentences that stand above it."""
     lines = [f"# {note}" for note in notes]
     lines += ["[gpu]", *_gpu(trace.gpus)]
+    if trace.nodes > 1:
+        lines += ["", "[nodes]", f"count = {trace.nodes}", f"latency = {_s(trace.latency)}"]
     for job in trace.jobs:
         lines += ["", f"# {_summary(job)}", "[[job]]", *_job(job)]
     return "\n".join(lines)
@@ -37,6 +39,8 @@ def _job(job: Job) -> Iterator[str]:
     yield f"name = {json.dumps(job.name)}"
     if job.gpus != (0,):
         yield f"gpus = {list(job.gpus)}"
+    if job.nodes != (0,):
+        yield f"nodes = {list(job.nodes)}"
     yield f"memory = {job.memory}  # {size(job.memory)}"
     yield f'kind = "{"swap" if job.swaps else "managed"}"'
     yield f'lock = "{job.lock}"'

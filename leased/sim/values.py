@@ -15,6 +15,7 @@ from leased.sim.jobs import GIB, S
 LONGEST_S, MOST_BYTES, FASTEST_GIB_S = 1e8, 1 << 50, 1e6
 MOST_BURSTS = 1_000_000
 MOST_GPUS = 64
+MOST_LATENCY_NS = S // 10  # daemons that hear of each other later agree on nothing
 
 TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 SIZES = {"B": 1, "": 1} | {
@@ -53,6 +54,13 @@ def some_time_ns(value: Any, where: str) -> int:
     found = time_ns(value, where)
     if found < 1000:
         raise refused(value, where, "too short", "a time of at least a microsecond")
+    return found
+
+
+def latency_ns(value: Any, where: str) -> int:
+    found = time_ns(value, where)
+    if found > MOST_LATENCY_NS:
+        raise refused(value, where, "too long", 'at most "100ms"')
     return found
 
 
@@ -118,10 +126,10 @@ def name(value: Any, where: str) -> str:
     return value
 
 
-def gpu_list(value: Any, where: str) -> tuple[int, ...]:
+def indices(value: Any, where: str) -> tuple[int, ...]:
     good = isinstance(value, list) and value and all(type(each) is int for each in value)
     if not good or len(set(value)) < len(value):
-        raise refused(value, where, "not a list of GPUs", "each index once, for example [0, 1]")
+        raise refused(value, where, "no list of indices", "each index once, for example [0, 1]")
     return tuple(sorted(value))
 
 

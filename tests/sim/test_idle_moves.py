@@ -24,10 +24,10 @@ def test_two_jobs_of_90_of_141_gib_both_run_5_s_after_the_second_gpu_is_free() -
     run = simulation(*pair_and(there))
     seen: list[set[int]] = []
     for second in range(FREE_AT + APART_S, FREE_AT + APART_S + 100):
-        run.timeline.at(second * S, lambda: seen.append(set(run.node.processors.works)))
+        run.timeline.at(second * S, lambda: seen.append(set(run.nodes[0].processors.works)))
     found = run.run()
-    assert len(run.idle_moves.moved) == 1
-    assert FREE_AT < run.idle_moves.moved[0].at / S < FREE_AT + APART_S
+    assert len(run.idle_moves[0].moved) == 1
+    assert FREE_AT < run.idle_moves[0].moved[0].at / S < FREE_AT + APART_S
     assert seen == 100 * [{0, 1}]
     apart = [job.end for job in found.jobs[:2]]
     together = [job.end for job in simulation(*pair_and(there), moves=False).run().jobs[:2]]
@@ -42,7 +42,7 @@ def test_none_goes_to_and_fro_however_jobs_come_and_go() -> None:
     ]
     run = simulation(*pair_and(*guests))
     run.run()
-    movers = [moved.who for moved in run.idle_moves.moved]
+    movers = [moved.who for moved in run.idle_moves[0].moved]
     assert movers
     assert len(movers) == len(set(movers))
 
@@ -51,7 +51,7 @@ def test_jobs_that_soon_end_stay_where_they_are() -> None:
     short = [Job(f"job {n}", 90 * GIB, ((10 * S, 0),), swaps=True) for n in (1, 2)]
     run = simulation(*short)
     run.run()
-    assert not run.idle_moves.moved
+    assert not run.idle_moves[0].moved
 
 
 def test_jobs_that_pause_move_apart_too() -> None:
@@ -60,7 +60,7 @@ def test_jobs_that_pause_move_apart_too() -> None:
     pair = [Job(f"job {n}", 90 * GIB, pauses, swaps=True) for n in (1, 2)]
     apart, together = simulation(*pair), simulation(*pair, moves=False)
     assert apart.run().makespan < 0.75 * together.run().makespan
-    assert len(apart.idle_moves.moved) == 1
+    assert len(apart.idle_moves[0].moved) == 1
 
 
 def test_a_job_that_always_works_is_not_disturbed() -> None:
@@ -68,14 +68,14 @@ def test_a_job_that_always_works_is_not_disturbed() -> None:
     works = Job("works", 40 * GIB, ((WORKS * S, 0),), (1,), swaps=True)
     run = simulation(*pair_and(works))
     assert run.run().jobs[2].end <= WORKS * S
-    assert all(moved.at >= WORKS * S for moved in run.idle_moves.moved)
+    assert all(moved.at >= WORKS * S for moved in run.idle_moves[0].moved)
 
 
 def test_three_jobs_of_two_gpus_of_which_one_is_small() -> None:
     """The small one stays beside one of the others, so neither of these takes turns any more."""
     run = simulation(*pair_and(Job("small", 10 * GIB, ((WORKS * S, 0),), swaps=True)))
     run.run()
-    assert [moved.who for moved in run.idle_moves.moved if moved.at < WORKS * S] == [1]
+    assert [moved.who for moved in run.idle_moves[0].moved if moved.at < WORKS * S] == [1]
 
 
 def test_where_one_cannot_move_the_other_one_does() -> None:
@@ -86,4 +86,4 @@ def test_where_one_cannot_move_the_other_one_does() -> None:
         pair = (other, Job("job", 90 * GIB, long, swaps=True))
         run = Simulation(Trace(gpus, pair), Setting(moves=True))
         run.run()
-        assert [moved.who for moved in run.idle_moves.moved] == [1]
+        assert [moved.who for moved in run.idle_moves[0].moved] == [1]

@@ -54,14 +54,14 @@ def test_all_work_is_done_and_nobody_ends_before_its_own_work(
     simulation = Simulation(trace, setting)
     found = simulation.run()
     for who, (job, ended) in enumerate(zip_strict(trace.jobs, found.jobs)):
-        assert simulation.node.processors.computed[who] == pytest.approx(job.gpu_ns, abs=1000)
+        assert simulation.nodes[0].processors.computed[who] == pytest.approx(job.gpu_ns, abs=1000)
         assert ended.end - ended.submit >= job.alone_ns
         assert 0 <= ended.moving <= ended.waited
         if ended.end - ended.submit == job.alone_ns:
             assert ended.waited == 0
-    assert not simulation.node.clients
-    assert not simulation.node.processors.works
-    assert all(not memory.resident for memory in simulation.node.memory)
+    assert not simulation.nodes[0].clients
+    assert not simulation.nodes[0].processors.works
+    assert all(not memory.resident for memory in simulation.nodes[0].memory)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

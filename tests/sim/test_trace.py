@@ -31,6 +31,9 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
     paging_gib_s = 5.5
     daemon_gib_s = 100
     side_by_side = 1.2
+    [nodes]
+    count = 3
+    latency = "2ms"
     [[job]]
     name = "later"
     memory = "500MB"
@@ -40,6 +43,7 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
     name = "train"
     count = 2
     gpus = [1, 0]
+    nodes = [2, 0]
     memory = "15.3GB"
     kind = "swap"
     gpu = "5s"
@@ -62,7 +66,10 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
     assert [job.name for job in found.jobs] == ["train.0", "train.1", "later"]
     train, later = found.jobs[1], found.jobs[2]
     assert train.bursts == ((5 * S, 2 * S),) * 3
-    assert (train.gpus, train.memory, train.swaps) == ((0, 1), 15_300_000_000, True)
+    assert (found.nodes, found.latency) == (3, 2 * MS)
+    assert (train.gpus, train.nodes) == ((0, 1), (0, 2))
+    assert (train.memory, train.swaps) == (15_300_000_000, True)
+    assert later.nodes == (0,)
     assert (train.submit, train.lock, train.quantum) == (3 * S, "on", 500 * MS)
     assert (train.drain, train.idle_check) == (100 * MS, 5 * S)
     assert train.touches_bytes_s == 200 * GIB
@@ -83,7 +90,7 @@ BAD = [
     (JOB, "the trace has no GPU"),
     ("gpu = 3\n", "gpu = 3 is not a table; write [gpu] with the keys memory"),
     ("[gpu]\n" + JOB, "gpu.memory is missing; write for example"),
-    ("[gpus]\n", "[gpus] is not known; a trace has [gpu] and [[job]]"),
+    ("[gpus]\n", "[gpus] is not known; a trace has [gpu], [nodes] and [[job]]"),
     ("[gpu\n", "it is not TOML"),
     (GPU + "color = 1\n" + JOB, "gpu.color is not known; the keys are memory, count"),
     (GPU + "count = 0\n" + JOB, "gpu.count = 0 is out of bounds; write a whole number from 1"),
@@ -107,8 +114,15 @@ BAD = [
     (GPU + JOB + "name = 3\n", "job[0].name = 3 is not a name"),
     (GPU + JOB + "gpus = [1]\n", "job[0].gpus = [1] are not all there; the GPUs are 0 to 0"),
     (GPU + JOB + "gpus = [-1]\n", "job[0].gpus = [-1] are not all there"),
-    (GPU + JOB + "gpus = [0, 0]\n", "job[0].gpus = [0, 0] is not a list of GPUs"),
-    (GPU + JOB + "gpus = []\n", "job[0].gpus = [] is not a list of GPUs"),
+    (GPU + JOB + "gpus = [0, 0]\n", "job[0].gpus = [0, 0] is no list of indices"),
+    (GPU + JOB + "gpus = []\n", "job[0].gpus = [] is no list of indices"),
+    (GPU + "[nodes]\nlatency = 1\n" + JOB, "nodes.latency = 1 is too long; write at most"),
+    (GPU + "[nodes]\ncount = 65\n" + JOB, "nodes.count = 65 is out of bounds"),
+    (GPU + JOB + "nodes = [0, 1]\n", "job[0].nodes = [0, 1] are not all there; the nodes are 0 to"),
+    (
+        GPU + "[nodes]\ncount = 2\n" + JOB + 'nodes = [0, 1]\nlock = "off"\n',
+        "job[0] has several nodes and lock = off; write on or auto",
+    ),
     (GPU + JOB + "bursts = [[1, 1]]\n", "job[0] has bursts and gpu; write one of the two"),
     (GPU + '[[job]]\nmemory = 1\nbursts = [[1]]\n', "job[0].bursts[0] = [1] is not a burst"),
     (GPU + "[[job]]\nmemory = 1\nbursts = []\n", "job[0].bursts = [] is not a list of bursts"),
@@ -144,6 +158,6 @@ def test_the_document_s_example_is_a_trace_and_its_tables_name_every_key(tmp_pat
     assert example
     assert trace.load(write(tmp_path, example[1])).jobs
     named = re.findall(r"^\| `([a-z_]+)` \|", text, re.M)
-    for keys in (trace.GPU_KEYS, trace.JOB_KEYS):
+    for keys in (trace.GPU_KEYS, trace.NODE_KEYS, trace.JOB_KEYS):
         assert set(keys) <= set(named)
-    assert set(named) == set(trace.GPU_KEYS) | set(trace.JOB_KEYS)
+    assert set(named) == {*trace.GPU_KEYS, *trace.NODE_KEYS, *trace.JOB_KEYS}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from leased.base.errors import Refused
-from leased.core.events import Event
 from leased.placement.api import Answer, Device, Placed, Request
 from leased.sim.clients import Client
 from leased.sim.jobs import Gpu, Job, S
@@ -55,25 +54,6 @@ class Outcome:
         return sum(self.turnarounds) / len(self.turnarounds) / S
 
 
-class ClusterNode(SimulatedNode):
-    """One of several nodes with one time. Its arbiter's deadlines are on the timeline."""
-
-    _due: int | None = None
-
-    def tell(self, event: Event) -> None:
-        super().tell(event)
-        due = self.arbiter.next_deadline()
-        if due is not None and due != self._due:
-            self._due = due
-            self.timeline.at(due, self._deadline)
-
-    def _deadline(self) -> None:
-        due = self.arbiter.next_deadline()
-        if due is not None and due <= self.timeline.now:
-            self._due = None
-            self.tick(due)
-
-
 class Cluster:
     """One run. nodes: so many, each with these GPUs. devices: what is on each GPU, by its number
     in the cluster."""
@@ -89,7 +69,7 @@ class Cluster:
         self.timeline = Timeline()
         self.arrivals = arrivals
         self.place = place
-        self.nodes = [ClusterNode(self.timeline, gpus, policy, self._ended) for _ in range(nodes)]
+        self.nodes = [SimulatedNode(self.timeline, gpus, policy, self._ended) for _ in range(nodes)]
         self.devices = [
             Device(str(number), gpu.memory) for number, gpu in enumerate(list(gpus) * nodes)
         ]
@@ -136,7 +116,7 @@ class Cluster:
         self.timeline.after(0, lambda: self.nodes[node].open(who, job))
         return True
 
-    def _ended(self, client: Client) -> None:
+    def _ended(self, _: SimulatedNode, client: Client) -> None:
         who, number = client.who, self.at.pop(client.who)
         self.ends[who] = self.timeline.now
         self.devices[number] = self.devices[number].left(self.arrivals[who].request)
