@@ -269,6 +269,7 @@ class Leasing:
         if not tenant.has_asked:
             tenant.has_asked = True
             self.rules.news |= NEW_CONTROLS
+            self.waiters.arrive(tenant)
         self.hold(tenant, epoch)
         self.memory.work(tenant)
         self.contention.limit(tenant)

@@ -40,7 +40,7 @@ class Waiters:
             self.rules.news |= NEW_CONTROLS
         if tenant.kept or tenant.short_left:
             self.short_turns.asks(tenant, now)
-        self._arrive(tenant)
+        self.arrive(tenant)
         if self.rules.charges.on and self.rules.policies.of(tenant).shares:
             self._bar(tenant)
         self.sort(tenant)
@@ -68,7 +68,7 @@ class Waiters:
             return
         if lines_up:
             if tenant.arrival != self.arrivals:
-                self._arrive(tenant)
+                self.arrive(tenant)
             self.line_up(tenant)
         else:
             self.leave_line(tenant)
@@ -166,8 +166,9 @@ class Waiters:
             if tenant.place is not None and tenant.mask & changed:
                 self._move(tenant, self._placed(tenant))
 
-    def _arrive(self, tenant: Tenant) -> None:
-        """The tenant is now the last to have come of all that wait for its devices."""
+    def arrive(self, tenant: Tenant) -> None:
+        """The tenant is now the last to have come of all that wait for its devices, or have waited
+        for them."""
         self.arrivals += 1
         tenant.arrival = self.arrivals
 

@@ -33,6 +33,8 @@ def run(seed: int, policy_name: str = policy.DEFAULT, draw: Draw = random_scenar
         world.run()
     except Broken as broken:
         fault = str(broken)
+    except Exception as failed:
+        raise RuntimeError(f"seed {seed}") from failed
     return Run(seed, world.events, world.judge.worst, fault)
 
 

@@ -26,7 +26,7 @@ from leased.core.arbiter import (
 from leased.core.rules import SHORT_NS
 from leased.core.short_turns import AGAIN_NS, KEEP_NS, PATIENCE_NS, TURNS, ShortTurns
 from leased.core.state import Tenant
-from tests.core.adversary import counterexample, run
+from tests.core.adversary import counterexample, fault_of, run
 from tests.core.judge import Broken
 from tests.core.line import queue
 from tests.core.scenario import SIGNAL, Job, Poke, Scenario
@@ -254,3 +254,15 @@ def test_signals_keep_nobody_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(ShortTurns, "_may_begin", always)
     with pytest.raises(Broken, match="0 has waited"):
         World(crowd(), 40_000).run()
+
+
+@pytest.mark.parametrize("policy_name", policy.names())
+def test_a_gang_interrupts_jobs_that_hold_since_before_a_restart(policy_name: str) -> None:
+    """Both of them were kept the same place, and the line could not be put in order."""
+    one, other = (Job((d,), quantum=30_000, busy=60_000) for d in (0, 1))
+    scenario = Scenario(
+        *(2, 200),
+        (one, other, Job((0,)), Job((1,)), Job((0, 1))),
+        (Poke(at=3000, what="restart", who=0), Poke(at=9000, what=SIGNAL, who=4)),
+    )
+    assert fault_of(scenario, policy_name) is None
