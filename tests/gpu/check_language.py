@@ -134,7 +134,8 @@ def compare(bench: Bench, share: Sharing, way: str) -> None:
     found["daemon_slowdown"], found["measured_slowdown"] = slowdown, took
     said, measured = ("not known" if one is None else f"{one:+.3f}" for one in (slowdown, took))
     print(f"slowdown: the daemon's estimate {said}, measured {measured}", flush=True)
-    print(f"duty of the training: {min(duties, default=None)}", flush=True)
+    health = found["health"] = status["devices"][0]["offline_health"]["state"]
+    print(f"duty of the training: {min(duties, default=None)}; the GPU is {health}", flush=True)
     write_report(f"language-{bench.gpu}", bench.report)
 
 
