@@ -19,6 +19,10 @@
 #include <string.h>
 #include <structmember.h>
 
+#ifndef METH_FASTCALL
+#define METH_FASTCALL 0x0080 /* the stable ABI has the name from Python 3.10 on, 3.7 the thing */
+#endif
+
 #define CHAIN_FUNCTIONS(F)                                                                         \
 	F(open)                                                                                    \
 	F(close)                                                                                   \
@@ -492,6 +496,16 @@ static PyType_Slot component_slots[] = {{Py_tp_doc, "A component's place in its 
 static PyType_Spec component_spec = {"gpu_lease_chain.Component", sizeof(struct component), 0,
                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, component_slots};
 
+/* Calls return them; programs make none. */
+static PyObject *refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *words)
+{
+	(void)type;
+	(void)arguments;
+	(void)words;
+	PyErr_SetString(PyExc_TypeError, "a buffer is what alloc() or get() of a chain returns");
+	return NULL;
+}
+
 static PyMethodDef held_methods[] = {
     METHOD("drop", drop_held, "drop($self, *, stream=0, when=0)\n--\n\nHold it no more."),
     {NULL, NULL, 0, NULL}};
@@ -504,14 +518,14 @@ static PyMemberDef held_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(struct held, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 static PyType_Slot held_slots[] = {{Py_tp_doc, "Device memory that a component holds."},
+                                   {Py_tp_new, refuse_new},
                                    {Py_tp_dealloc, end_held},
                                    {Py_tp_methods, held_methods},
                                    {Py_tp_getset, held_values},
                                    {Py_tp_members, held_members},
                                    {0, NULL}};
-static PyType_Spec held_spec = {
-    "gpu_lease_chain.Held", sizeof(struct held), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, held_slots};
+static PyType_Spec held_spec = {"gpu_lease_chain.Held", sizeof(struct held), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, held_slots};
 
 static PyMethodDef functions[] = {
     {"load", load, METH_VARARGS, "load(path, errors): before all others."},
@@ -535,8 +549,9 @@ static bool fill(PyObject *module)
 	for (int i = 0; i < NAMES && held; i++)
 		if (!(names[i] = PyUnicode_InternFromString(words[i])))
 			return false;
-	return held && !PyModule_AddObjectRef(module, "Component", component) &&
-	       !PyModule_AddObjectRef(module, "Held", held);
+	Py_XINCREF(held);
+	return held && !PyModule_AddObject(module, "Component", component) &&
+	       !PyModule_AddObject(module, "Held", held);
 }
 
 PyMODINIT_FUNC PyInit_gpu_lease_chain(void);

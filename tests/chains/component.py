@@ -133,7 +133,7 @@ def part(chain: Chain, how: str) -> str:
 
 
 def evaluated(words: str) -> Any:
-    return eval(words, {"NOW": chains.NOW})
+    return eval(words, {"NOW": chains.NOW, "Buffer": Buffer})
 
 
 def put_by(chain: Chain, number: str, words: str) -> str:
@@ -146,7 +146,7 @@ def get_by(chain: Chain, handle: str, words: str = "") -> str:
 
 
 def drop_by(chain: Chain, words: str) -> str:
-    chain.drop(evaluated(f"'{words}'"))
+    chain.drop(evaluated(words))
     return "dropped"
 
 

@@ -259,7 +259,8 @@ def test_arguments_are_those_of_python(component: Components) -> None:
     assert one("get_by", f"bytes.fromhex('{handle}'),0.5", "").startswith(
         "TypeError: get() takes 1"
     )
-    assert one("drop_by", "handle").startswith("TypeError: this is no buffer of a chain")
+    assert one("drop_by", "'handle'").startswith("TypeError: this is no buffer of a chain")
+    assert one("drop_by", "Buffer()").startswith("TypeError: a buffer is what alloc() or get()")
 
 
 def test_handles_outlive_the_daemon(component: Components, leased: Leased) -> None:
