@@ -723,7 +723,9 @@ static int give(struct gpu_lease_chain *chain, uint32_t index, uint32_t takers, 
 {
 	int status = holds_give(&chain->holds, index, takers, before, out);
 
-	return status == GPU_LEASE_CHAIN_DROPPED ? fail_dropped() : status ? fail_takers() : 0;
+	if (status == GPU_LEASE_CHAIN_DROPPED)
+		return fail_dropped();
+	return status == GPU_LEASE_CHAIN_LIMIT ? fail_takers() : status;
 }
 
 static int put(struct gpu_lease_chain *chain, uint32_t index, uint32_t takers, void *stream,
@@ -736,9 +738,13 @@ static int put(struct gpu_lease_chain *chain, uint32_t index, uint32_t takers, v
 	pthread_mutex_lock(&chains_lock);
 	status = give(chain, index, takers, when == GPU_LEASE_CHAIN_LATER, out);
 	pthread_mutex_unlock(&chains_lock);
+	if (status == GPU_LEASE_CHAIN_LATE) /* only one work of those who put it can go on */
+		return put(chain, index, takers, stream, GPU_LEASE_CHAIN_WAIT, out);
 	if (status || when != GPU_LEASE_CHAIN_LATER)
 		return status;
 	status = do_later(chain, index, out->number, stream);
+	if (status)
+		holds_ready(&chain->holds, index, out->number);
 	let_go(chain, index);
 	return status;
 }
@@ -839,33 +845,41 @@ static int quick_get(struct gpu_lease_chain *chain, const struct chain_handle *h
 	return status == GPU_LEASE_CHAIN_LATE ? GPU_LEASE_CHAIN_LONG : fail_handle(status);
 }
 
-int gpu_lease_chain_quick_get(struct gpu_lease_chain *chain,
-                              const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
-                              struct gpu_lease_buffer *out)
+static int open_and_get(struct gpu_lease_chain *chain, const struct chain_handle *handle,
+                        struct gpu_lease_buffer *out)
 {
-	struct chain_handle known;
 	int status = take_open(chain);
 
 	if (status)
 		return status;
-	memcpy(&known, handle, sizeof(known));
-	status = quick_get(chain, &known, out);
+	status = quick_get(chain, handle, out);
 	give_open();
 	return status;
+}
+
+int gpu_lease_chain_quick_get(struct gpu_lease_chain *chain,
+                              const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
+                              struct gpu_lease_buffer *out)
+{
+	struct chain_handle copy;
+
+	memcpy(&copy, handle, sizeof(copy));
+	return open_and_get(chain, &copy, out);
 }
 
 int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
                         int64_t timeout_ms, struct gpu_lease_buffer *out)
 {
-	int status = gpu_lease_chain_quick_get(chain, handle, out);
-	struct chain_handle known;
+	struct chain_handle copy; /* what is looked at is what is used, whoever writes there */
+	int status;
 
+	memcpy(&copy, handle, sizeof(copy));
+	status = open_and_get(chain, &copy, out);
 	if (status == GPU_LEASE_CHAIN_LONG)
 		status = enter(chain);
 	else
 		return status;
-	memcpy(&known, handle, sizeof(known));
-	return status ? status : leave(chain, get(chain, &known, timeout_ms, out));
+	return status ? status : leave(chain, get(chain, &copy, timeout_ms, out));
 }
 
 int gpu_lease_chain_quick_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,

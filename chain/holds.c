@@ -20,7 +20,7 @@ static uint64_t room_of(const struct chain_table *table, uint32_t index)
 uint32_t holds_find(const struct chain_holds *holds, uint64_t size, bool close)
 {
 	const struct chain_table *table = holds->table;
-	uint32_t top = atomic_load(&table->top), found = CHAIN_BUFFERS, i = holds->next;
+	uint32_t top = table_top(table), found = CHAIN_BUFFERS, i = holds->next;
 	uint64_t wanted = table_room(table, size), least = UINT64_MAX, room;
 
 	for (uint32_t n = 0; n < top && least != wanted; n++, i++) {
@@ -102,10 +102,12 @@ int holds_give(struct chain_holds *holds, uint32_t index, uint32_t takers, bool 
 	do {
 		if (seen.flight + takers > MOST_IN_FLIGHT)
 			return GPU_LEASE_CHAIN_LIMIT;
+		if (before && seen.putter != NO_PUTTER)
+			return GPU_LEASE_CHAIN_LATE;
 		next = seen;
 		next.number += !seen.flight;
 		next.flight = seen.flight + takers;
-		next.putter = before ? holds->member + 1 : NO_PUTTER;
+		next.putter = before ? holds->member + 1 : seen.putter;
 		if (!before && holds->of[index].times == 1)
 			next.holders &= ~own_bit(holds);
 	} while (!use_change(buffer, &seen, next));

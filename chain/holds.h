@@ -46,7 +46,8 @@ bool holds_begin(struct chain_holds *holds, uint32_t index, uint64_t size);
 /* Holds it once less. False: it is not held. */
 bool holds_end(struct chain_holds *holds, uint32_t index);
 /* Gives a buffer away: it is held once less, unless it is given before its work is over. Returns 0,
- * GPU_LEASE_CHAIN_DROPPED, or GPU_LEASE_CHAIN_LIMIT. */
+ * GPU_LEASE_CHAIN_DROPPED, GPU_LEASE_CHAIN_LIMIT, or GPU_LEASE_CHAIN_LATE: the work of another put
+ * is to end before, so it cannot be given before the work of this one has. */
 int holds_give(struct chain_holds *holds, uint32_t index, uint32_t takers, bool before,
                struct chain_handle *out);
 /* Needs no lock. The work on the buffer that was given before is over. */

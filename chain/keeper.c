@@ -119,7 +119,7 @@ static bool make_room(uint64_t bytes)
 	while (table->bytes + bytes > table->limit) {
 		uint32_t largest = CHAIN_BUFFERS;
 
-		for (uint32_t i = 0; i < table->top; i++)
+		for (uint32_t i = 0; i < table_top(table); i++)
 			if (use_is_free(use_now(&table->buffers[i])) &&
 			    (largest == CHAIN_BUFFERS || table->rooms[i] > table->rooms[largest]))
 				largest = i;
@@ -136,7 +136,7 @@ static uint32_t place(void)
 {
 	uint32_t i = 0;
 
-	while (i < table->top && use_now(&table->buffers[i]).memory)
+	while (i < table_top(table) && use_now(&table->buffers[i]).memory)
 		i++;
 	return i;
 }
@@ -180,6 +180,16 @@ static void grow(struct chain_grow *message)
 /* -- members -------------------------------------------------------------------------------------
  */
 
+/* A bit for each. */
+static uint64_t present(void)
+{
+	uint64_t members = 0;
+
+	for (uint32_t i = 0; i < CHAIN_MEMBERS; i++)
+		members |= (uint64_t)(sockets[i].fd >= 0) << i;
+	return members;
+}
+
 static void admit(int end)
 {
 	struct chain_hello hello = {CHAIN_MARK, 0, 0};
@@ -193,7 +203,7 @@ static void admit(int end)
 		return;
 	}
 	sockets[hello.member].fd = end;
-	table->members++;
+	table->members = (uint32_t)__builtin_popcountll(present());
 	message_send(end, &hello, sizeof(hello), table_file);
 }
 
@@ -202,7 +212,7 @@ static void forget(uint32_t member)
 {
 	close(sockets[member].fd);
 	sockets[member].fd = -1;
-	table->members--;
+	table->members = (uint32_t)__builtin_popcountll(present());
 	table_forget(table, member);
 }
 
@@ -218,7 +228,8 @@ static void serve(uint32_t member)
 	if (file >= 0)
 		close(file);
 	grow(&message);
-	message_send(sockets[member].fd, &message, sizeof(message), -1);
+	if (!message_send(sockets[member].fd, &message, sizeof(message), -1))
+		forget(member);
 }
 
 static void open_door(void)
@@ -255,7 +266,7 @@ static void keep(void)
 		if (now_ms() - last < 1000)
 			continue;
 		last = now_ms();
-		alone = table_tick(table) || table->members ? 0 : alone + 1;
+		alone = table_tick(table, present()) || present() ? 0 : alone + 1;
 	}
 }
 

@@ -60,6 +60,13 @@ struct chain_buffer {
 };
 _Static_assert(sizeof(struct chain_buffer) == CHAIN_LINE, "and no other buffer's");
 
+/* What the keeper has seen of the last put of a buffer. */
+struct chain_flight {
+	uint64_t number;
+	uint32_t since; /* ticks; while its work goes on it is as if it had just been put */
+	uint32_t zero;
+};
+
 struct chain_table {
 	/* Read in each call, and seldom written. */
 	uint8_t id[16];           /* random */
@@ -76,6 +83,7 @@ struct chain_table {
 	/* Bytes of each buffer's memory, side by side, for those who look for a free one. */
 	_Alignas(CHAIN_LINE) _Atomic uint64_t rooms[CHAIN_BUFFERS];
 	struct chain_buffer buffers[CHAIN_BUFFERS];
+	struct chain_flight flights[CHAIN_BUFFERS];
 	uint8_t memory[CHAIN_BUFFERS][64]; /* the CUDA IPC handle of each one's memory */
 };
 
@@ -103,8 +111,9 @@ bool table_retire(struct chain_table *table, uint32_t index);
 /* A member has ended. What it was to finish is lost; what it has given away is not. */
 void table_forget(struct chain_table *table, uint32_t member);
 /* A second has passed in which the keeper ran: handles that nobody has taken for too long are
- * stale. Returns how many takers are still to come. */
-uint32_t table_tick(struct chain_table *table);
+ * stale. present: a bit for each member that is there. Returns how many takers are still to come.
+ */
+uint32_t table_tick(struct chain_table *table, uint64_t present);
 /* Tells those who wait that something has changed. */
 void table_changed(struct chain_table *table);
 /* From here on changes are told. Returns what table_wait() is to be given, if what the caller waits
@@ -112,8 +121,8 @@ void table_changed(struct chain_table *table);
 uint32_t table_will_wait(struct chain_table *table);
 /* Waits for a change, for at most so many ms. */
 void table_wait(struct chain_table *table, uint32_t seen, int ms);
-/* The secret of handles of that put of a buffer. It tells a handle that was made from one that was
- * not; those who are in the chain can read the key of it. */
+/* The secret of handles of that put of a buffer, SipHash-2-4 of 128 bits of both numbers. Handles
+ * tell nothing of the secrets of others; those who are in the chain can read the key. */
 void table_secret(const struct chain_table *table, uint32_t index, uint64_t number,
                   uint64_t secret[2]);
 
@@ -136,6 +145,14 @@ static inline bool use_change(struct chain_buffer *buffer, struct chain_use *see
 	found.bits = __sync_val_compare_and_swap(&buffer->cell.bits, before.bits, after.bits);
 	*seen = found.use;
 	return found.bits == before.bits;
+}
+
+/* Whatever a component has written there. */
+static inline uint32_t table_top(const struct chain_table *table)
+{
+	uint32_t top = atomic_load_explicit(&table->top, memory_order_acquire);
+
+	return top < CHAIN_BUFFERS ? top : CHAIN_BUFFERS;
 }
 
 static inline bool use_is_free(struct chain_use use)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import select
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.support.chain import LIBRARY, SWAP, Components
 from tests.support.programs import tell
 
 MIB = 1 << 20
-STEPS = ROOT / "build" / "meson" / "tests" / "chains" / "chain_steps"
+PROGRAMS = ROOT / "build" / "meson" / "tests" / "chains"
 
 
 @pytest.fixture
@@ -237,11 +238,68 @@ def test_the_pool_is_sound_wherever_components_are_killed(component: Components)
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs single steps (meson.build)")
 def test_a_component_is_killed_or_stopped_after_any_instruction() -> None:
     """Killed, it has no buffer any more; stopped, it holds nobody up."""
-    done = subprocess.run([STEPS], check=False, stdout=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run([PROGRAMS / "chain_steps"], check=False, stdout=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     changes = re.fullmatch(r"[0-9]{3,} instructions, ([0-9]+) changes\n", done.stdout)
     assert changes
     assert int(changes[1]) > 7
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "put beside work", "work of two", "long work", "stopped while it puts", "secret",
+        "top of no buffer", "size of no memory", "work of nobody",
+    ],
+)  # fmt: skip
+def test_the_table_stands_it(case: str) -> None:
+    command = [PROGRAMS / "chain_table_cases", case]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert not done.returncode, done.stdout
+
+
+# The socket that goes with the chain is the keeper's, which answers each message.
+ANSWERS_NOT_HEARD = """
+import os, select, socket, sys
+from gpu_lease.chain import Chain
+from tests.emugpu.program_api import say, setup
+def sockets():
+    return {int(f) for f in os.listdir("/proc/self/fd") if is_socket(f)}
+def is_socket(f):
+    try:
+        return os.readlink("/proc/self/fd/" + f).startswith("socket:")
+    except OSError:
+        return False
+setup()
+chain = Chain(16 << 20)
+copies = {file: os.dup(file) for file in sockets()}
+chain.close()
+(file,) = copies.keys() - sockets()
+keeper = socket.socket(fileno=copies[file])
+sent = 0
+while True:
+    waits = select.poll()
+    waits.register(keeper, select.POLLOUT)
+    if not waits.poll(2000):
+        break
+    try:
+        keeper.send(bytes(16))
+    except (BrokenPipeError, ConnectionResetError):
+        break
+    sent += 1
+say("sent" if sent > 100 else "not sent")
+sys.stdin.readline()
+"""
+
+
+def test_who_hears_no_answer_holds_nobody_up(component: Components, tenant: Start) -> None:
+    one = component(16 * MIB)
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", ANSWERS_NOT_HEARD, env=env)
+    assert line(process) == "sent"
+    one.tell("alloc", 4096)
+    assert select.select([one.process.stdout], [], [], 30)[0], "the keeper waits for who hears no answer"
+    assert line(one.process).isdigit()
 
 
 def test_arguments_are_those_of_python(component: Components) -> None:
