@@ -194,12 +194,25 @@ static PyObject *made_buffer(PyObject *self, const struct gpu_lease_buffer *made
 	return (PyObject *)held;
 }
 
-static struct held *held_of(PyObject *argument)
+/* An argument that is to be a buffer of this component. */
+static struct held *held_of(PyObject *self, PyObject *argument)
 {
-	if (PyObject_TypeCheck(argument, held_type))
+	if (!PyObject_TypeCheck(argument, held_type)) {
+		PyErr_SetString(PyExc_TypeError, "this is no buffer of a chain");
+		return NULL;
+	}
+	if (((struct held *)argument)->chain == self)
 		return (struct held *)argument;
-	PyErr_SetString(PyExc_TypeError, "this is no buffer of a chain");
+	refuse(GPU_LEASE_CHAIN_DROPPED, "another chain of this process holds the buffer");
 	return NULL;
+}
+
+/* Of a chain that knows its buffers. */
+static int visit_held(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((struct held *)self)->chain);
+	return 0;
 }
 
 static void end_held(PyObject *self)
@@ -207,11 +220,28 @@ static void end_held(PyObject *self)
 	PyTypeObject *type = Py_TYPE(self);
 	freefunc end = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+	PyObject_GC_UnTrack(self);
 	if (((struct held *)self)->weak)
 		PyObject_ClearWeakRefs(self);
 	Py_XDECREF(((struct held *)self)->chain);
 	end(self);
 	Py_DECREF(type);
+}
+
+/* Before a call that is to end it: other threads end it no more. */
+static struct gpu_lease_buffer taken(struct held *held)
+{
+	struct gpu_lease_buffer buffer = held->buffer;
+
+	held->buffer.index = GONE;
+	return buffer;
+}
+
+static PyObject *not_ended(struct held *held, const struct gpu_lease_buffer *buffer, int status)
+{
+	if (buffer->index != GONE)
+		held->buffer = *buffer;
+	return fail(status);
 }
 
 /* What is known of a buffer as long as it is held. */
@@ -328,6 +358,7 @@ static PyObject *call_put(PyObject *self, PyObject *const *arguments, Py_ssize_t
 {
 	uint8_t handle[GPU_LEASE_HANDLE_BYTES];
 	enum gpu_lease_chain_when over;
+	struct gpu_lease_buffer buffer;
 	PyObject *named[NAMES];
 	struct held *held;
 	uint32_t takers;
@@ -336,7 +367,7 @@ static PyObject *call_put(PyObject *self, PyObject *const *arguments, Py_ssize_t
 
 	if (!sort("put", arguments, n, words, 1, 1U << TAKERS | 1U << STREAM | 1U << WHEN, named))
 		return NULL;
-	held = held_of(arguments[0]);
+	held = held_of(self, arguments[0]);
 	if (!held)
 		return NULL;
 	takers = named[TAKERS] ? (uint32_t)whole(named[TAKERS], UINT32_MAX) : 1;
@@ -344,15 +375,13 @@ static PyObject *call_put(PyObject *self, PyObject *const *arguments, Py_ssize_t
 	over = when(named[WHEN]);
 	if (PyErr_Occurred())
 		return NULL;
-	status = library.quick_put(chain_of(self), &held->buffer, takers, over, handle);
+	buffer = taken(held);
+	status = library.quick_put(chain_of(self), &buffer, takers, over, handle);
 	if (status == GPU_LEASE_CHAIN_LONG) {
-		struct gpu_lease_buffer buffer = held->buffer;
-
 		CALL(status, library.put(chain_of(self), &buffer, takers, after, over, handle))
 	}
 	if (status)
-		return fail(status);
-	held->buffer.index = GONE;
+		return not_ended(held, &buffer, status);
 	return PyBytes_FromStringAndSize((const char *)handle, sizeof(handle));
 }
 
@@ -401,19 +430,18 @@ static PyObject *drop(PyObject *self, struct held *held, PyObject *named[NAMES])
 {
 	enum gpu_lease_chain_when over = when(named[WHEN]);
 	void *after = stream(named[STREAM]);
+	struct gpu_lease_buffer buffer;
 	int status;
 
 	if (PyErr_Occurred())
 		return NULL;
-	status = library.quick_drop(chain_of(self), &held->buffer, over);
+	buffer = taken(held);
+	status = library.quick_drop(chain_of(self), &buffer, over);
 	if (status == GPU_LEASE_CHAIN_LONG) {
-		struct gpu_lease_buffer buffer = held->buffer;
-
 		CALL(status, library.drop(chain_of(self), &buffer, after, over))
 	}
 	if (status)
-		return fail(status);
-	held->buffer.index = GONE;
+		return not_ended(held, &buffer, status);
 	Py_RETURN_NONE;
 }
 
@@ -425,7 +453,7 @@ static PyObject *call_drop(PyObject *self, PyObject *const *arguments, Py_ssize_
 
 	if (!sort("drop", arguments, n, words, 1, 1U << STREAM | 1U << WHEN, named))
 		return NULL;
-	held = held_of(arguments[0]);
+	held = held_of(self, arguments[0]);
 	return held ? drop(self, held, named) : NULL;
 }
 
@@ -520,12 +548,14 @@ static PyMemberDef held_members[] = {
 static PyType_Slot held_slots[] = {{Py_tp_doc, "Device memory that a component holds."},
                                    {Py_tp_new, refuse_new},
                                    {Py_tp_dealloc, end_held},
+                                   {Py_tp_traverse, visit_held},
                                    {Py_tp_methods, held_methods},
                                    {Py_tp_getset, held_values},
                                    {Py_tp_members, held_members},
                                    {0, NULL}};
 static PyType_Spec held_spec = {"gpu_lease_chain.Held", sizeof(struct held), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, held_slots};
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                held_slots};
 
 static PyMethodDef functions[] = {
     {"load", load, METH_VARARGS, "load(path, errors): before all others."},

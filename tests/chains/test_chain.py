@@ -238,7 +238,9 @@ def test_the_pool_is_sound_wherever_components_are_killed(component: Components)
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs single steps (meson.build)")
 def test_a_component_is_killed_or_stopped_after_any_instruction() -> None:
     """Killed, it has no buffer any more; stopped, it holds nobody up."""
-    done = subprocess.run([PROGRAMS / "chain_steps"], check=False, stdout=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run(
+        [PROGRAMS / "chain_steps"], check=False, stdout=subprocess.PIPE, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout
     changes = re.fullmatch(r"[0-9]{3,} instructions, ([0-9]+) changes\n", done.stdout)
     assert changes
@@ -253,7 +255,7 @@ def test_a_component_is_killed_or_stopped_after_any_instruction() -> None:
     ],
 )  # fmt: skip
 def test_the_table_stands_it(case: str) -> None:
-    command = [PROGRAMS / "chain_table_cases", case]
+    command = [str(PROGRAMS / "chain_table_cases"), case]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=60)
     assert not done.returncode, done.stdout
 
@@ -298,8 +300,86 @@ def test_who_hears_no_answer_holds_nobody_up(component: Components, tenant: Star
     process = tenant(1, SWAP, "-c", ANSWERS_NOT_HEARD, env=env)
     assert line(process) == "sent"
     one.tell("alloc", 4096)
-    assert select.select([one.process.stdout], [], [], 30)[0], "the keeper waits for who hears no answer"
+    assert select.select([one.process.stdout], [], [], 30)[0], (
+        "the keeper waits for who hears no answer"
+    )
     assert line(one.process).isdigit()
+
+
+def passes(tenant: Start, code: str) -> None:
+    process = tenant(1, SWAP, "-c", code, env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)})
+    finish(process)
+
+
+ENDS_TWICE = """
+import threading
+from gpu_lease.chain import NOW, Chain, DroppedError
+from tests.emugpu.program_api import launch, ok, setup
+setup()
+with Chain(4 << 20) as chain:
+    handle = chain.put(chain.alloc(4096), takers=2, when=NOW)
+    one, two = chain.get(handle), chain.get(handle)
+    ok(launch("spin", 1_000_000_000, grid=1, block=1))
+    refused = []
+    def ends(call):
+        try:
+            call(one)
+        except DroppedError:
+            refused.append(call)
+    threads = [threading.Thread(target=ends, args=(call,)) for call in (chain.drop, chain.put)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1, refused
+    two.drop(when=NOW)
+"""
+
+
+def test_two_threads_end_a_buffer_once(tenant: Start) -> None:
+    """And nothing of what the component holds besides."""
+    passes(tenant, ENDS_TWICE)
+
+
+OF_ANOTHER_CHAIN = """
+from gpu_lease.chain import NOW, Chain, DroppedError
+from tests.emugpu.program_api import setup
+setup()
+with Chain(4 << 20) as one, Chain() as two:
+    handle = one.put(one.alloc(4096), takers=2, when=NOW)
+    ours, theirs = one.get(handle), two.get(handle)
+    for call in (two.put, two.drop):
+        for when in range(3):
+            try:
+                call(ours, when=when)
+            except DroppedError:
+                continue
+            raise AssertionError(call, when)
+    theirs.drop(when=NOW)
+    ours.drop(when=NOW)
+"""
+
+
+def test_a_buffer_that_another_chain_of_the_process_holds_is_refused(tenant: Start) -> None:
+    passes(tenant, OF_ANOTHER_CHAIN)
+
+
+KNOWS_ITS_BUFFER = """
+import gc, weakref
+from gpu_lease.chain import Chain
+from tests.emugpu.program_api import setup
+setup()
+chain = Chain(4 << 20)
+chain.last = chain.alloc(4096)
+known = weakref.ref(chain)
+del chain
+gc.collect()
+assert known() is None
+"""
+
+
+def test_a_chain_that_knows_its_buffer_goes_with_it(tenant: Start) -> None:
+    passes(tenant, KNOWS_ITS_BUFFER)
 
 
 def test_arguments_are_those_of_python(component: Components) -> None:
