@@ -129,12 +129,12 @@ class Chain(native.Component):
     # These four are what an item needs, so each is one function in C (chain/python.c).
     if TYPE_CHECKING:
 
-        def alloc(self, size: int, *, timeout: float | None = None) -> Buffer:
+        def alloc(self, size: int, /, *, timeout: float | None = None) -> Buffer:
             """A new buffer of so many bytes. timeout: seconds to wait while the pool is full; None:
             as long as it takes. FullError: there was no room in time."""
 
         def put(
-            self, buffer: Buffer, *, takers: int = 1, stream: int = 0, when: int = WAIT
+            self, buffer: Buffer, /, *, takers: int = 1, stream: int = 0, when: int = WAIT
         ) -> bytes:
             """Give the buffer away, and return its handle of 64 bytes, which so many components can
             get once each.
@@ -143,11 +143,11 @@ class Chain(native.Component):
             LATER: the call does not wait, but who gets the buffer does.
             """
 
-        def get(self, handle: bytes, *, timeout: float | None = None) -> Buffer:
+        def get(self, handle: bytes, /, *, timeout: float | None = None) -> Buffer:
             """The buffer of a handle. timeout: seconds to wait for work that was put with LATER;
             0: not at all. LateError: the work has not ended in time."""
 
-        def drop(self, buffer: Buffer, *, stream: int = 0, when: int = WAIT) -> None:
+        def drop(self, buffer: Buffer, /, *, stream: int = 0, when: int = WAIT) -> None:
             """Hold the buffer no more; when: as for put()."""
 
     def used(self) -> dict[str, int]:
