@@ -23,13 +23,9 @@
 #define METH_FASTCALL 0x0080 /* the stable ABI has the name from Python 3.10 on, 3.7 the thing */
 #endif
 
-#define CHAIN_FUNCTIONS(F)                                                                         \
-	F(open)                                                                                    \
-	F(close)                                                                                   \
-	F(alloc)                                                                                   \
-	F(put)                                                                                     \
-	F(get)                                                                                     \
-	F(drop) F(used) F(part) F(error) F(quick_alloc) F(quick_put) F(quick_get) F(quick_drop)
+#define QUICK_FUNCTIONS(F) F(quick_alloc) F(quick_put) F(quick_get) F(quick_drop)
+#define LONG_FUNCTIONS(F) F(open) F(close) F(alloc) F(put) F(get) F(drop) F(used) F(part) F(error)
+#define CHAIN_FUNCTIONS(F) QUICK_FUNCTIONS(F) LONG_FUNCTIONS(F)
 
 static struct {
 #define MEMBER(name) __typeof__(&gpu_lease_chain_##name) name;
@@ -508,11 +504,13 @@ static PyObject *call_part(PyObject *module, PyObject *arguments)
 
 static PyMethodDef component_methods[] = {
     METHOD("alloc", call_alloc,
-           "alloc($self, size, *, timeout=None)\n--\n\nA new buffer of so many bytes."),
+           "alloc($self, size, /, *, timeout=None)\n--\n\nA new buffer of so many bytes."),
     METHOD("put", call_put,
-           "put($self, buffer, *, takers=1, stream=0, when=0)\n--\n\nGive it away; its handle."),
-    METHOD("get", call_get, "get($self, handle, *, timeout=None)\n--\n\nThe buffer of a handle."),
-    METHOD("drop", call_drop, "drop($self, buffer, *, stream=0, when=0)\n--\n\nHold it no more."),
+           "put($self, buffer, /, *, takers=1, stream=0, when=0)\n--\n\nGive it away; its handle."),
+    METHOD("get", call_get,
+           "get($self, handle, /, *, timeout=None)\n--\n\nThe buffer of a handle."),
+    METHOD("drop", call_drop,
+           "drop($self, buffer, /, *, stream=0, when=0)\n--\n\nHold it no more."),
     {NULL, NULL, 0, NULL}};
 static PyMemberDef component_members[] = {
     {"number", T_ULONGLONG, offsetof(struct component, number), 0, "that open() has returned"},

@@ -111,7 +111,8 @@ class Ipc:
         return self.at[number]
 
     def take(self, message: bytes) -> int:
-        return self.make(int.from_bytes(message, "little"))
+        self.number = int.from_bytes(message, "little")
+        return self.at[self.number]
 
     def give(self) -> bytes:
         return self.number.to_bytes(HANDLE_BYTES, "little")
