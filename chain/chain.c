@@ -1,13 +1,15 @@
 /* chain.c: a component's side of a chain. */
 #include "driver.h"
+#include "holds.h"
 #include "message.h"
 #include "parts.h"
-#include "table.h"
+#include "quick.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,43 +24,32 @@
 
 #define KEEPER "gpu-lease-chain"
 #define TRIES 20    /* at joining; two keepers that start at once may both give way */
-#define SECRETS 16  /* that are drawn at once: getrandom() gives 256 bytes whole */
 #define LOOK_MS 500 /* between looks at whether the keeper is there, while something is awaited */
 
 extern char **environ;
 
-/* What this process has opened of the pool. */
-struct mapped {
-	_Atomic uint32_t birth; /* of the buffer; 0: not opened */
-	CUdeviceptr at;
-};
-
-/* Random bytes for the secrets of the next puts, so that few of them ask the system. */
-struct secrets {
-	uint8_t bytes[SECRETS][16];
-	unsigned int left;
-};
-
 struct gpu_lease_chain {
-	struct gpu_lease_chain *next;
+	/* What each call needs is one line. */
+	_Alignas(CHAIN_LINE) struct gpu_lease_chain *next;
+	uint64_t serial; /* among those that this process has opened, from 1 on */
 	pid_t pid;
-	int keeper;
-	uint32_t member;
-	struct chain_table *table;
+	atomic_uint inside; /* long calls under way */
+	atomic_uint later;  /* host functions that have not run yet */
+	atomic_bool closed; /* those that wait give up */
+	struct chain_holds holds;
 	const struct chain_cuda *cuda;
 	CUcontext context;    /* for threads that have none */
-	pthread_mutex_t lock; /* of `mapped`, `secrets`, and of questions to the keeper */
-	atomic_uint later;    /* host functions that have not run yet */
-	atomic_uint inside;   /* calls under way */
-	atomic_bool closed;   /* those that wait give up */
+	pthread_mutex_t lock; /* of the opening of memory, and of questions to the keeper */
+	int keeper;
 	struct chain_parts parts;
-	struct secrets secrets;
-	struct mapped mapped[CHAIN_BUFFERS];
 };
 
+/* Of the list, and of what this process holds. Nobody waits who has it. */
 static pthread_mutex_t chains_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_lease_chain *chains;
 static pid_t *self; /* this process; 0 in a forked child that has opened none */
+static _Thread_local uint64_t
+    met; /* the chain for which this thread was last seen to have a context */
 static _Thread_local char reason[256];
 
 const char *gpu_lease_chain_error(void)
@@ -139,23 +130,37 @@ static bool is_open(const struct gpu_lease_chain *chain)
 	return open;
 }
 
-/* Begins a call: until leave() the chain stays, also if another thread closes it. */
-static int enter(struct gpu_lease_chain *chain)
+/* Takes the lock, if the chain is open: until give_open() it stays so. */
+static int take_open(const struct gpu_lease_chain *chain)
 {
-	bool open, forked;
+	bool open;
 
 	pthread_mutex_lock(&chains_lock);
 	open = is_open(chain);
-	forked = open && chain->pid != *self;
-	if (open && !forked)
-		atomic_fetch_add(&chain->inside, 1);
+	if (open && chain->pid == *self)
+		return 0;
 	pthread_mutex_unlock(&chains_lock);
 	if (!open)
 		return fail(GPU_LEASE_CHAIN_CLOSED, "the chain has been closed; open it again");
-	if (forked)
-		return fail(GPU_LEASE_CHAIN_FORKED,
-		            "the chain was opened before a fork; open it in the child, or start "
-		            "the child by another program");
+	return fail(GPU_LEASE_CHAIN_FORKED,
+	            "the chain was opened before a fork; open it in the child, or start the child "
+	            "by another program");
+}
+
+static void give_open(void)
+{
+	pthread_mutex_unlock(&chains_lock);
+}
+
+/* Begins a long call: until leave() the chain's memory stays, also if another thread closes it. */
+static int enter(struct gpu_lease_chain *chain)
+{
+	int status = take_open(chain);
+
+	if (status)
+		return status;
+	atomic_fetch_add(&chain->inside, 1);
+	give_open();
 	return 0;
 }
 
@@ -221,7 +226,7 @@ static int start_keeper(int device, uint64_t pool_bytes, uint32_t keep_s)
 	            strerror(error));
 }
 
-/* Returns 0 with chain->table NULL if the keeper has ended meanwhile. */
+/* Returns 0 with chain->holds.table NULL if the keeper has ended meanwhile. */
 static int join(struct gpu_lease_chain *chain, int end)
 {
 	struct chain_hello hello;
@@ -232,6 +237,14 @@ static int join(struct gpu_lease_chain *chain, int end)
 		close(end);
 		return 0;
 	}
+	if (memcmp(hello.mark, CHAIN_MARK, sizeof(hello.mark))) {
+		close(end);
+		if (file >= 0)
+			close(file);
+		return fail(GPU_LEASE_CHAIN_SYSTEM,
+		            "the chain's keeper is of another release of gpu-lease; end the "
+		            "chain's components, and start them again");
+	}
 	if (hello.status || file < 0) {
 		close(end);
 		return fail(GPU_LEASE_CHAIN_LIMIT,
@@ -239,16 +252,17 @@ static int join(struct gpu_lease_chain *chain, int end)
 		            "of them end first",
 		            CHAIN_MEMBERS);
 	}
-	table = mmap(NULL, sizeof(*chain->table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	table =
+	    mmap(NULL, sizeof(*chain->holds.table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	close(file);
 	if (table == MAP_FAILED) {
 		close(end);
 		return fail(GPU_LEASE_CHAIN_SYSTEM, "the chain's table cannot be mapped: %s",
 		            strerror(errno));
 	}
-	chain->table = table;
+	chain->holds.table = table;
+	chain->holds.member = hello.member;
 	chain->keeper = end;
-	chain->member = hello.member;
 	return 0;
 }
 
@@ -288,6 +302,7 @@ static void have_context(const struct gpu_lease_chain *chain)
 
 	if (!chain->cuda->cuCtxGetCurrent(&context) && !context)
 		chain->cuda->cuCtxSetCurrent(chain->context);
+	met = chain->serial;
 }
 
 static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32_t keep_s)
@@ -306,7 +321,7 @@ static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32
 		result = (int)chain->cuda->cuCtxGetDevice(&device);
 	if (result)
 		return fail_cuda("making a context on the GPU", (CUresult)result);
-	for (int i = 0; i < TRIES && !status && !chain->table; i++) {
+	for (int i = 0; i < TRIES && !status && !chain->holds.table; i++) {
 		result = meet(&end);
 		if (!result)
 			status = join(chain, end);
@@ -314,20 +329,23 @@ static int find_chain(struct gpu_lease_chain *chain, uint64_t pool_bytes, uint32
 			status = start_keeper(device, pool_bytes, keep_s);
 		else
 			return fail_cuda("asking gpu-leased for the chain", (CUresult)result);
-		if (!status && !chain->table && i)
+		if (!status && !chain->holds.table && i)
 			pause_some();
 	}
-	return status || chain->table ? status : fail_ended();
+	return status || chain->holds.table ? status : fail_ended();
 }
 
 int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint32_t keep_s)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct gpu_lease_chain *chain = calloc(1, sizeof(*chain));
+	static _Atomic uint64_t opened;
+	struct gpu_lease_chain *chain = aligned_alloc(CHAIN_LINE, sizeof(*chain));
 	int status;
 
 	if (!chain)
 		return fail(GPU_LEASE_CHAIN_SYSTEM, "the host has no memory");
+	memset(chain, 0, sizeof(*chain));
+	chain->serial = atomic_fetch_add(&opened, 1) + 1;
 	chain->cuda = chain_cuda();
 	pthread_mutex_init(&chain->lock, NULL);
 	chain->pid = getpid();
@@ -372,16 +390,16 @@ void gpu_lease_chain_close(struct gpu_lease_chain *chain)
 	if (!leave_list(chain))
 		return;
 	atomic_store(&chain->closed, true);
-	table_changed(chain->table);
+	table_changed(chain->holds.table);
 	for (struct timespec time = {0, 1000000};
 	     atomic_load(&chain->inside) || atomic_load(&chain->later);)
 		nanosleep(&time, NULL);
 	for (int i = 0; i < CHAIN_BUFFERS; i++)
-		if (chain->mapped[i].birth)
-			chain->cuda->cuIpcCloseMemHandle(chain->mapped[i].at);
+		if (chain->holds.of[i].birth)
+			chain->cuda->cuIpcCloseMemHandle(chain->holds.of[i].at);
 	parts_end(&chain->parts, chain->cuda);
 	close(chain->keeper);
-	munmap(chain->table, sizeof(*chain->table));
+	munmap(chain->holds.table, sizeof(*chain->holds.table));
 	free(chain);
 }
 
@@ -402,10 +420,12 @@ static int64_t now_ms(void)
 	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
 }
 
-/* How long a call waits. */
+/* How a call waits: it looks, says that it will wait, looks again, and waits. */
 struct patience {
 	int64_t ms;    /* below 0: for ever */
 	int64_t until; /* 0: it has not begun to wait */
+	bool said;
+	uint32_t seen; /* of table_will_wait() */
 };
 
 static int64_t left_ms(struct patience *patience)
@@ -420,10 +440,9 @@ static int64_t left_ms(struct patience *patience)
 	return patience->until - now;
 }
 
-/* Waits for a change after `seen` was read. Returns 0; `late` if the patience is at its end; or why
- * no change will come. */
-static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen,
-                           struct patience *patience, int late)
+/* What the caller has looked for was not there. Returns 0: it is to look again; `late` if the
+ * patience is at its end; or why no change will come. */
+static int wait_for_change(const struct gpu_lease_chain *chain, struct patience *patience, int late)
 {
 	int64_t left = left_ms(patience);
 
@@ -433,89 +452,73 @@ static int wait_for_change(const struct gpu_lease_chain *chain, uint32_t seen,
 		return late;
 	if (!keeper_is_there(chain))
 		return fail_ended();
-	table_wait(chain->table, seen, left < LOOK_MS ? (int)left : LOOK_MS);
+	if (patience->said)
+		table_wait(chain->holds.table, patience->seen,
+		           left < LOOK_MS ? (int)left : LOOK_MS);
+	else
+		patience->seen = table_will_wait(chain->holds.table);
+	patience->said = !patience->said;
 	return 0;
 }
 
 /* -- memory of the pool in this process ----------------------------------------------------------
  */
 
-/* Caller has the lock. */
-static CUresult open_memory(const struct gpu_lease_chain *chain, struct mapped *mapped,
-                            const struct chain_buffer *buffer)
+/* Opens the memory of a buffer that this process holds. */
+static CUresult open_memory(struct gpu_lease_chain *chain, uint32_t index)
 {
+	uint32_t birth = atomic_load(&chain->holds.table->buffers[index].birth);
+	struct chain_held *held = &chain->holds.of[index];
 	CUipcMemHandle memory;
-	CUresult result;
-
-	if (mapped->birth == buffer->birth)
-		return CUDA_SUCCESS;
-	if (mapped->birth)
-		chain->cuda->cuIpcCloseMemHandle(mapped->at);
-	mapped->birth = 0;
-	memcpy(&memory, buffer->memory, sizeof(memory));
-	result = chain->cuda->cuIpcOpenMemHandle(&mapped->at, memory,
-	                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	if (!result)
-		mapped->birth = buffer->birth;
-	return result;
-}
-
-/* Opens the memory of a buffer that this process holds, unless it is open: while it is held it has
- * the same birth, so nobody closes it. */
-static CUresult map_buffer(struct gpu_lease_chain *chain, uint32_t index, CUdeviceptr *out)
-{
-	const struct chain_buffer *buffer = &chain->table->buffers[index];
-	struct mapped *mapped = &chain->mapped[index];
 	CUresult result = CUDA_SUCCESS;
 
-	if (mapped->birth != buffer->birth) {
-		pthread_mutex_lock(&chain->lock);
-		result = open_memory(chain, mapped, buffer);
-		pthread_mutex_unlock(&chain->lock);
+	pthread_mutex_lock(&chain->lock);
+	if (held->birth && held->birth != birth) {
+		chain->cuda->cuIpcCloseMemHandle(held->at);
+		held->birth = 0;
 	}
-	*out = mapped->at;
+	if (!held->birth) {
+		memcpy(&memory, chain->holds.table->memory[index], sizeof(memory));
+		result = chain->cuda->cuIpcOpenMemHandle(&held->at, memory,
+		                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		if (!result)
+			atomic_store(&held->birth, birth);
+	}
+	pthread_mutex_unlock(&chain->lock);
 	return result;
 }
 
-/* Caller has the table's lock. */
-static bool holds(const struct gpu_lease_chain *chain, uint32_t index)
-{
-	return index < CHAIN_BUFFERS && chain->table->buffers[index].state == BUFFER_USED &&
-	       chain->table->buffers[index].held[chain->member];
-}
-
-/* Returns whether this process held it. */
 static bool let_go(struct gpu_lease_chain *chain, uint32_t index)
 {
 	bool held;
 
-	table_take(chain->table);
-	held = holds(chain, index);
-	if (held) {
-		chain->table->buffers[index].held[chain->member]--;
-		buffer_settle(&chain->table->buffers[index]);
-	}
-	table_give(chain->table);
-	if (held)
-		table_changed(chain->table);
+	pthread_mutex_lock(&chains_lock);
+	held = holds_end(&chain->holds, index);
+	pthread_mutex_unlock(&chains_lock);
 	return held;
+}
+
+static struct gpu_lease_buffer opened(const struct gpu_lease_chain *chain, uint32_t index,
+                                      uint64_t size)
+{
+	return (struct gpu_lease_buffer){chain->holds.of[index].at, size, index, 0};
 }
 
 /* This process holds the buffer already. */
 static int give_out(struct gpu_lease_chain *chain, uint32_t index, uint64_t size,
                     struct gpu_lease_buffer *out)
 {
-	CUdeviceptr at;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
 
 	have_context(chain);
-	result = map_buffer(chain, index, &at);
+	if (!holds_open(&chain->holds, index))
+		result = open_memory(chain, index);
 	if (result) {
 		let_go(chain, index);
 		return keeper_is_there(chain) ? fail_cuda("opening memory of the pool", result)
 		                              : fail_ended();
 	}
-	*out = (struct gpu_lease_buffer){at, size, index, 0};
+	*out = opened(chain, index, size);
 	return 0;
 }
 
@@ -525,20 +528,14 @@ static int give_out(struct gpu_lease_chain *chain, uint32_t index, uint64_t size
 /* Holds a free buffer. Returns its number, or CHAIN_BUFFERS. */
 static uint32_t hold_free(struct gpu_lease_chain *chain, uint64_t size, bool close)
 {
-	struct chain_table *table = chain->table;
-	struct chain_buffer *buffer;
+	uint32_t index;
 
-	table_take(table);
-	buffer = table_free_buffer(table, size, close);
-	if (buffer) {
-		buffer->held[chain->member] = 1;
-		buffer->flight = 0;
-		buffer->putter = NO_MEMBER;
-		buffer->size = size;
-		buffer->state = BUFFER_USED;
-	}
-	table_give(table);
-	return buffer ? (uint32_t)(buffer - table->buffers) : CHAIN_BUFFERS;
+	pthread_mutex_lock(&chains_lock);
+	do
+		index = holds_find(&chain->holds, size, close);
+	while (index < CHAIN_BUFFERS && !holds_begin(&chain->holds, index, size));
+	pthread_mutex_unlock(&chains_lock);
+	return index;
 }
 
 static int grow(struct gpu_lease_chain *chain, uint64_t size)
@@ -567,23 +564,27 @@ static int fail_full(const struct gpu_lease_chain *chain)
 	return fail(GPU_LEASE_CHAIN_FULL,
 	            "the chain's pool is full: %llu bytes at most; drop buffers, wait, or open the "
 	            "chain with a larger pool",
-	            (unsigned long long)chain->table->limit);
+	            (unsigned long long)chain->holds.table->limit);
+}
+
+static int check_size(const struct gpu_lease_chain *chain, uint64_t size)
+{
+	if (size && size <= chain->holds.table->limit)
+		return 0;
+	return fail(GPU_LEASE_CHAIN_LIMIT,
+	            "a buffer has from 1 to %llu bytes, which the chain's pool has; open the chain "
+	            "with a larger pool",
+	            (unsigned long long)chain->holds.table->limit);
 }
 
 static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
                  struct gpu_lease_buffer *out)
 {
-	struct patience patience = {timeout_ms, 0};
-	uint32_t index, seen;
+	struct patience patience = {.ms = timeout_ms};
+	uint32_t index;
 	int status;
 
-	if (!size || size > chain->table->limit)
-		return fail(GPU_LEASE_CHAIN_LIMIT,
-		            "a buffer has from 1 to %llu bytes, which the chain's pool has; open "
-		            "the chain with a larger pool",
-		            (unsigned long long)chain->table->limit);
 	for (;;) {
-		seen = atomic_load(&chain->table->changed);
 		index = hold_free(chain, size, true);
 		status = index < CHAIN_BUFFERS ? 0 : grow(chain, size);
 		if (status == GPU_LEASE_CHAIN_FULL)
@@ -593,17 +594,54 @@ static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_m
 		if (status && status != GPU_LEASE_CHAIN_FULL)
 			return status;
 		if (status)
-			status = wait_for_change(chain, seen, &patience, GPU_LEASE_CHAIN_FULL);
+			status = wait_for_change(chain, &patience, GPU_LEASE_CHAIN_FULL);
 		if (status)
 			return status == GPU_LEASE_CHAIN_FULL ? fail_full(chain) : status;
 	}
 }
 
+/* Caller has the lock. */
+static int quick_alloc(struct gpu_lease_chain *chain, uint64_t size, struct gpu_lease_buffer *out)
+{
+	struct chain_holds *holds = &chain->holds;
+	int status = check_size(chain, size);
+	uint32_t index;
+
+	if (status)
+		return status;
+	if (met != chain->serial)
+		return GPU_LEASE_CHAIN_LONG;
+	index = holds_find(holds, size, true);
+	if (index == CHAIN_BUFFERS || !holds_open(holds, index) || !holds_begin(holds, index, size))
+		return GPU_LEASE_CHAIN_LONG;
+	*out = opened(chain, index, size);
+	if (holds_open(holds, index))
+		return 0;
+	holds_end(holds, index); /* it got other memory since */
+	return GPU_LEASE_CHAIN_LONG;
+}
+
+int gpu_lease_chain_quick_alloc(struct gpu_lease_chain *chain, uint64_t size,
+                                struct gpu_lease_buffer *out)
+{
+	int status = take_open(chain);
+
+	if (status)
+		return status;
+	status = quick_alloc(chain, size, out);
+	give_open();
+	return status;
+}
+
 int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
                           struct gpu_lease_buffer *out)
 {
-	int status = enter(chain);
+	int status = gpu_lease_chain_quick_alloc(chain, size, out);
 
+	if (status == GPU_LEASE_CHAIN_LONG)
+		status = enter(chain);
+	else
+		return status;
 	return status ? status : leave(chain, alloc(chain, size, timeout_ms, out));
 }
 
@@ -617,24 +655,13 @@ struct later {
 	uint32_t index;
 };
 
-static void set_ready(struct gpu_lease_chain *chain, uint32_t index, uint64_t number)
-{
-	struct chain_buffer *buffer = &chain->table->buffers[index];
-
-	table_take(chain->table);
-	if (buffer->number == number && buffer->putter == chain->member)
-		buffer->putter = NO_MEMBER;
-	table_give(chain->table);
-	table_changed(chain->table);
-}
-
 /* The driver's thread calls it. */
 static void CUDA_CB work_ended(void *argument)
 {
 	struct later *later = argument;
 
 	if (later->put_number)
-		set_ready(later->chain, later->index, later->put_number);
+		holds_ready(&later->chain->holds, later->index, later->put_number);
 	else
 		let_go(later->chain, later->index);
 	atomic_fetch_sub(&later->chain->later, 1);
@@ -685,84 +712,61 @@ static int fail_dropped(void)
 	                                     "dropped it or put it before");
 }
 
-static void fill_handle(const struct gpu_lease_chain *chain, const struct chain_buffer *buffer,
-                        uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+static int fail_takers(void)
 {
-	struct chain_handle made = {.mark = CHAIN_MARK,
-	                            .number = buffer->number,
-	                            .size = buffer->size,
-	                            .index = (uint32_t)(buffer - chain->table->buffers)};
-
-	memcpy(made.chain, chain->table->id, sizeof(made.chain));
-	memcpy(made.secret, buffer->secret, sizeof(made.secret));
-	memcpy(handle, &made, sizeof(made));
+	return fail(GPU_LEASE_CHAIN_LIMIT, "a buffer is put for 1 to %d takers", CHAIN_TAKERS);
 }
 
-static int draw_secret(struct gpu_lease_chain *chain, uint8_t secret[16])
+/* Caller has the lock. */
+static int give(struct gpu_lease_chain *chain, uint32_t index, uint32_t takers, bool before,
+                struct chain_handle *out)
 {
-	struct secrets *secrets = &chain->secrets;
-	bool drawn = true;
+	int status = holds_give(&chain->holds, index, takers, before, out);
 
-	pthread_mutex_lock(&chain->lock);
-	if (!secrets->left) {
-		drawn =
-		    getrandom(secrets->bytes, sizeof(secrets->bytes), 0) == sizeof(secrets->bytes);
-		secrets->left = drawn ? SECRETS : 0;
-	}
-	if (drawn)
-		memcpy(secret, secrets->bytes[--secrets->left], sizeof(secrets->bytes[0]));
-	pthread_mutex_unlock(&chain->lock);
-	return drawn ? 0 : fail(GPU_LEASE_CHAIN_SYSTEM, "the system has no random numbers");
+	if (status == GPU_LEASE_CHAIN_DROPPED)
+		return fail_dropped();
+	return status == GPU_LEASE_CHAIN_LIMIT ? fail_takers() : status;
 }
 
-/* Takers of an earlier put that are still to come have a handle with the same number and secret. */
-static void send_off(struct chain_buffer *buffer, uint64_t ticks, uint32_t takers,
-                     const uint8_t secret[16], uint32_t putter)
+static int put(struct gpu_lease_chain *chain, uint32_t index, uint32_t takers, void *stream,
+               enum gpu_lease_chain_when when, struct chain_handle *out)
 {
-	if (!buffer->flight) {
-		memcpy(buffer->secret, secret, sizeof(buffer->secret));
-		buffer->number++;
-	}
-	buffer->put_at = ticks;
-	buffer->putter = putter;
-	buffer->flight += takers;
-}
+	int status = wait_for_stream(chain, stream, when);
 
-static int put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
-               uint32_t takers, void *stream, enum gpu_lease_chain_when when,
-               uint8_t handle[GPU_LEASE_HANDLE_BYTES])
-{
-	struct chain_buffer *b;
-	uint8_t secret[16] = {0};
-	uint64_t number = 0;
-	int status = 0;
-
-	if (!takers || takers > CHAIN_TAKERS)
-		status =
-		    fail(GPU_LEASE_CHAIN_LIMIT, "a buffer is put for 1 to %d takers", CHAIN_TAKERS);
-	if (!status)
-		status = draw_secret(chain, secret);
-	if (!status)
-		status = wait_for_stream(chain, stream, when);
 	if (status)
 		return status;
-	table_take(chain->table);
-	if (holds(chain, buffer->index)) {
-		b = &chain->table->buffers[buffer->index];
-		send_off(b, chain->table->ticks, takers, secret,
-		         when == GPU_LEASE_CHAIN_LATER ? chain->member : NO_MEMBER);
-		number = b->number;
-		fill_handle(chain, b, handle);
-		if (when != GPU_LEASE_CHAIN_LATER)
-			b->held[chain->member]--;
-	}
-	table_give(chain->table);
-	if (!number)
-		return fail_dropped();
-	if (when != GPU_LEASE_CHAIN_LATER)
-		return 0;
-	status = do_later(chain, buffer->index, number, stream);
-	let_go(chain, buffer->index);
+	pthread_mutex_lock(&chains_lock);
+	status = give(chain, index, takers, when == GPU_LEASE_CHAIN_LATER, out);
+	pthread_mutex_unlock(&chains_lock);
+	if (status == GPU_LEASE_CHAIN_LATE) /* only one work of those who put it can go on */
+		return put(chain, index, takers, stream, GPU_LEASE_CHAIN_WAIT, out);
+	if (status || when != GPU_LEASE_CHAIN_LATER)
+		return status;
+	status = do_later(chain, index, out->number, stream);
+	if (status)
+		holds_ready(&chain->holds, index, out->number);
+	let_go(chain, index);
+	return status;
+}
+
+int gpu_lease_chain_quick_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                              uint32_t takers, enum gpu_lease_chain_when when,
+                              uint8_t handle[GPU_LEASE_HANDLE_BYTES])
+{
+	struct chain_handle made;
+	int status;
+
+	if (when != GPU_LEASE_CHAIN_NOW)
+		return GPU_LEASE_CHAIN_LONG;
+	status = take_open(chain);
+	if (status)
+		return status;
+	status = !takers || takers > CHAIN_TAKERS
+	             ? fail_takers()
+	             : give(chain, buffer->index, takers, false, &made);
+	give_open();
+	if (!status)
+		memcpy(handle, &made, sizeof(made));
 	return status;
 }
 
@@ -770,88 +774,131 @@ int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_bu
                         uint32_t takers, void *stream, enum gpu_lease_chain_when when,
                         uint8_t handle[GPU_LEASE_HANDLE_BYTES])
 {
-	int status = enter(chain);
-
-	return status ? status : leave(chain, put(chain, buffer, takers, stream, when, handle));
-}
-
-static int fail_stale(void)
-{
-	return fail(GPU_LEASE_CHAIN_STALE,
-	            "the handle is stale: all its takers have the buffer, nobody took it in time, "
-	            "or the component that put it ended before its work did");
-}
-
-/* Caller has the table's lock. Returns 0 if the buffer is there, GPU_LEASE_CHAIN_LATE if the work
- * on it has not ended, or why there is none. */
-static int find_buffer(const struct gpu_lease_chain *chain, const struct chain_handle *handle)
-{
-	const struct chain_buffer *buffer = &chain->table->buffers[handle->index];
-
-	if (handle->number < buffer->number)
-		return fail_stale();
-	if (handle->number > buffer->number ||
-	    memcmp(handle->secret, buffer->secret, sizeof(buffer->secret)))
-		return fail(GPU_LEASE_CHAIN_FORGED, "nobody has made this handle");
-	if (buffer->state != BUFFER_USED || !buffer->flight)
-		return fail_stale();
-	if (buffer->putter != NO_MEMBER)
-		return fail(GPU_LEASE_CHAIN_LATE, "the work on the buffer has not ended");
-	return 0;
-}
-
-static int take_buffer(struct gpu_lease_chain *chain, const struct chain_handle *handle,
-                       uint64_t *size)
-{
-	struct chain_buffer *buffer = &chain->table->buffers[handle->index];
+	struct chain_handle made;
 	int status;
 
-	table_take(chain->table);
-	status = find_buffer(chain, handle);
-	if (!status) {
-		*size = buffer->size;
-		buffer->held[chain->member]++;
-		buffer->flight--;
+	if (when == GPU_LEASE_CHAIN_NOW)
+		return gpu_lease_chain_quick_put(chain, buffer, takers, when, handle);
+	status = enter(chain);
+	if (status)
+		return status;
+	status = !takers || takers > CHAIN_TAKERS
+	             ? fail_takers()
+	             : put(chain, buffer->index, takers, stream, when, &made);
+	if (!status)
+		memcpy(handle, &made, sizeof(made));
+	return leave(chain, status);
+}
+
+/* The sentence for what holds_know() and holds_take() return. */
+static int fail_handle(int status)
+{
+	switch (status) {
+	case GPU_LEASE_CHAIN_FORGED:
+		return fail(status, "nobody has made this handle");
+	case GPU_LEASE_CHAIN_OTHER:
+		return fail(status, "the handle is of another chain, or of a pool that has ended");
+	case GPU_LEASE_CHAIN_STALE:
+		return fail(status,
+		            "the handle is stale: all its takers have the buffer, nobody took it "
+		            "in time, or the component that put it ended before its work did");
+	case GPU_LEASE_CHAIN_LATE:
+		return fail(status, "the work on the buffer has not ended");
+	default:
+		return status;
 	}
-	table_give(chain->table);
+}
+
+static int get(struct gpu_lease_chain *chain, const struct chain_handle *handle, int64_t timeout_ms,
+               struct gpu_lease_buffer *out)
+{
+	struct patience patience = {.ms = timeout_ms};
+	uint64_t size = 0;
+	int status;
+
+	do {
+		pthread_mutex_lock(&chains_lock);
+		status = holds_take(&chain->holds, handle, &size);
+		pthread_mutex_unlock(&chains_lock);
+		if (!status)
+			return give_out(chain, handle->index, size, out);
+		if (status == GPU_LEASE_CHAIN_LATE)
+			status = wait_for_change(chain, &patience, status);
+	} while (!status);
+	return fail_handle(status);
+}
+
+/* Caller has the lock. */
+static int quick_get(struct gpu_lease_chain *chain, const struct chain_handle *handle,
+                     struct gpu_lease_buffer *out)
+{
+	int status = holds_know(&chain->holds, handle);
+	uint64_t size;
+
+	if (status)
+		return fail_handle(status);
+	if (met != chain->serial || !holds_open(&chain->holds, handle->index))
+		return GPU_LEASE_CHAIN_LONG;
+	status = holds_take(&chain->holds, handle, &size);
+	if (!status)
+		*out = opened(chain, handle->index, size);
+	return status == GPU_LEASE_CHAIN_LATE ? GPU_LEASE_CHAIN_LONG : fail_handle(status);
+}
+
+static int open_and_get(struct gpu_lease_chain *chain, const struct chain_handle *handle,
+                        struct gpu_lease_buffer *out)
+{
+	int status = take_open(chain);
+
+	if (status)
+		return status;
+	status = quick_get(chain, handle, out);
+	give_open();
 	return status;
 }
 
-static int get(struct gpu_lease_chain *chain, const uint8_t bytes[GPU_LEASE_HANDLE_BYTES],
-               int64_t timeout_ms, struct gpu_lease_buffer *out)
+int gpu_lease_chain_quick_get(struct gpu_lease_chain *chain,
+                              const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
+                              struct gpu_lease_buffer *out)
 {
-	struct patience patience = {timeout_ms, 0};
-	struct chain_handle handle;
-	uint64_t size = 0;
-	uint32_t seen;
-	int status;
+	struct chain_handle copy;
 
-	memcpy(&handle, bytes, sizeof(handle));
-	if (memcmp(handle.mark, CHAIN_MARK, sizeof(handle.mark)) || handle.index >= CHAIN_BUFFERS)
-		return fail(GPU_LEASE_CHAIN_FORGED, "this is no handle of a chain");
-	if (memcmp(handle.chain, chain->table->id, sizeof(handle.chain)))
-		return fail(GPU_LEASE_CHAIN_OTHER,
-		            "the handle is of another chain, or of a pool that has ended");
-	do {
-		seen = atomic_load(&chain->table->changed);
-		status = take_buffer(chain, &handle, &size);
-		if (!status)
-			return give_out(chain, handle.index, size, out);
-		if (status == GPU_LEASE_CHAIN_LATE)
-			status = wait_for_change(chain, seen, &patience, status);
-	} while (!status);
-	return status;
+	memcpy(&copy, handle, sizeof(copy));
+	return open_and_get(chain, &copy, out);
 }
 
 int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
                         int64_t timeout_ms, struct gpu_lease_buffer *out)
 {
-	int status = enter(chain);
+	struct chain_handle copy; /* what is looked at is what is used, whoever writes there */
+	int status;
 
-	return status ? status : leave(chain, get(chain, handle, timeout_ms, out));
+	memcpy(&copy, handle, sizeof(copy));
+	status = open_and_get(chain, &copy, out);
+	if (status == GPU_LEASE_CHAIN_LONG)
+		status = enter(chain);
+	else
+		return status;
+	return status ? status : leave(chain, get(chain, &copy, timeout_ms, out));
 }
 
-static int drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer, void *stream,
+int gpu_lease_chain_quick_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
+                               enum gpu_lease_chain_when when)
+{
+	bool held;
+	int status;
+
+	if (when != GPU_LEASE_CHAIN_NOW)
+		return GPU_LEASE_CHAIN_LONG;
+	status = take_open(chain);
+	if (status)
+		return status;
+	held = holds_end(&chain->holds, buffer->index);
+	give_open();
+	return held ? 0 : fail_dropped();
+}
+
+static int drop(struct gpu_lease_chain *chain, uint32_t index, void *stream,
                 enum gpu_lease_chain_when when)
 {
 	int status = wait_for_stream(chain, stream, when);
@@ -859,39 +906,43 @@ static int drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *bu
 
 	if (status)
 		return status;
-	if (when != GPU_LEASE_CHAIN_LATER)
-		return let_go(chain, buffer->index) ? 0 : fail_dropped();
-	table_take(chain->table);
-	held = holds(chain, buffer->index);
-	table_give(chain->table);
-	return held ? do_later(chain, buffer->index, 0, stream) : fail_dropped();
+	if (when == GPU_LEASE_CHAIN_WAIT)
+		return let_go(chain, index) ? 0 : fail_dropped();
+	pthread_mutex_lock(&chains_lock);
+	held = holds_one(&chain->holds, index);
+	pthread_mutex_unlock(&chains_lock);
+	return held ? do_later(chain, index, 0, stream) : fail_dropped();
 }
 
 int gpu_lease_chain_drop(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
                          void *stream, enum gpu_lease_chain_when when)
 {
-	int status = enter(chain);
+	int status;
 
-	return status ? status : leave(chain, drop(chain, buffer, stream, when));
+	if (when == GPU_LEASE_CHAIN_NOW)
+		return gpu_lease_chain_quick_drop(chain, buffer, when);
+	status = enter(chain);
+	return status ? status : leave(chain, drop(chain, buffer->index, stream, when));
 }
 
 int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_use *out)
 {
-	int status = enter(chain);
-	struct chain_table *table;
+	const struct chain_table *table;
+	struct chain_use use;
+	int status = take_open(chain);
 
 	if (status)
 		return status;
-	table = chain->table;
-	table_take(table);
+	table = chain->holds.table;
 	*out = (struct gpu_lease_chain_use){
 	    .limit = table->limit, .bytes = table->bytes, .members = table->members};
 	for (uint32_t i = 0; i < table->top; i++) {
-		out->active += table->buffers[i].state == BUFFER_USED;
-		out->inactive += table->buffers[i].state == BUFFER_FREE;
+		use = use_now(&table->buffers[i]);
+		out->active += use.holders || use.flight;
+		out->inactive += use_is_free(use);
 	}
-	table_give(table);
-	return leave(chain, 0);
+	give_open();
+	return 0;
 }
 
 /* -- parts of the multiprocessors

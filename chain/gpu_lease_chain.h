@@ -6,10 +6,10 @@
  * stay the same while the buffer is held, also while the job has no lease and the buffer is away
  * from the GPU. docs/chains.md has the whole of it.
  *
- * Any thread may call these functions. One without a current CUDA context gets that in which the
- * chain was opened; where there was none either, it is the primary one of the first device. They
- * return 0, or one of enum gpu_lease_chain_status; gpu_lease_chain_error() has the reason as a
- * sentence.
+ * Any thread may call these functions. One without a current CUDA context at its first alloc or get
+ * gets that in which the chain was opened; where there was none either, it is the primary one of
+ * the first device. They return 0, or one of enum gpu_lease_chain_status; gpu_lease_chain_error()
+ * has the reason as a sentence.
  */
 #ifndef GPU_LEASE_CHAIN_H
 #define GPU_LEASE_CHAIN_H

@@ -113,61 +113,38 @@ static void make_table(int device, uint64_t limit, uint32_t keep_s)
 
 /* -- memory ----------------------------------------------------------------------------------- */
 
-/* Sizes are rounded up by a quarter at most, so that a buffer serves others that are a little
- * larger or smaller. */
-static uint64_t rounded(uint64_t size)
-{
-	uint64_t step = CHAIN_UNIT;
-
-	while (step * 8 <= size)
-		step *= 2;
-	return (size + step - 1) / step * step;
-}
-
-static void retire(struct chain_buffer *buffer)
-{
-	uint32_t index = (uint32_t)(buffer - table->buffers);
-
-	buffer->state = BUFFER_NONE;
-	table->bytes -= buffer->room;
-	buffer->room = 0;
-	cuda->cuMemFree(memory[index]);
-}
-
-/* Caller has the lock. Gives up free buffers until there is room for so many bytes. */
+/* Gives up free buffers until there is room for so many bytes. */
 static bool make_room(uint64_t bytes)
 {
 	while (table->bytes + bytes > table->limit) {
-		struct chain_buffer *largest = NULL;
+		uint32_t largest = CHAIN_BUFFERS;
 
-		for (uint32_t i = 0; i < table->top; i++) {
-			struct chain_buffer *b = &table->buffers[i];
-
-			if (b->state == BUFFER_FREE && (!largest || b->room > largest->room))
-				largest = b;
-		}
-		if (!largest)
+		for (uint32_t i = 0; i < table_top(table); i++)
+			if (use_is_free(use_now(&table->buffers[i])) &&
+			    (largest == CHAIN_BUFFERS || table->rooms[i] > table->rooms[largest]))
+				largest = i;
+		if (largest == CHAIN_BUFFERS)
 			return false;
-		retire(largest);
+		if (table_retire(table, largest))
+			cuda->cuMemFree(memory[largest]);
 	}
 	return true;
 }
 
-/* Caller has the lock. A number without memory; NULL: all have some. */
-static struct chain_buffer *place(void)
+/* A number without memory; CHAIN_BUFFERS: all have some. */
+static uint32_t place(void)
 {
 	uint32_t i = 0;
 
-	while (i < table->top && table->buffers[i].state != BUFFER_NONE)
+	while (i < table_top(table) && use_now(&table->buffers[i]).memory)
 		i++;
-	return i < CHAIN_BUFFERS ? &table->buffers[i] : NULL;
+	return i;
 }
 
-/* The lock is not held: the driver may wait for other jobs to make room. Only this program gives
- * memory to buffers, so the place stays. */
-static CUresult fill(struct chain_buffer *buffer, uint64_t room)
+/* Only this program gives memory to buffers and takes it, so the place stays while the driver waits
+ * for other jobs to make room. */
+static CUresult fill(uint32_t index, uint64_t room)
 {
-	uint32_t index = (uint32_t)(buffer - table->buffers);
 	CUipcMemHandle handle;
 	CUresult result = cuda->cuMemAlloc(&memory[index], room);
 
@@ -178,41 +155,40 @@ static CUresult fill(struct chain_buffer *buffer, uint64_t room)
 		cuda->cuMemFree(memory[index]);
 		return result;
 	}
-	memcpy(buffer->memory, &handle, sizeof(buffer->memory));
+	memcpy(table->memory[index], &handle, sizeof(table->memory[index]));
 	return CUDA_SUCCESS;
 }
 
 static void grow(struct chain_grow *message)
 {
 	uint64_t room;
-	struct chain_buffer *buffer;
+	uint32_t index;
 
 	message->status = GPU_LEASE_CHAIN_FULL;
 	if (!message->size || message->size > table->limit)
 		return;
-	room = rounded(message->size);
-	room = room < table->limit ? room : table->limit;
-	table_take(table);
-	buffer = make_room(room) ? place() : NULL;
-	table_give(table);
-	if (!buffer)
+	room = table_room(table, message->size);
+	index = make_room(room) ? place() : CHAIN_BUFFERS;
+	if (index == CHAIN_BUFFERS)
 		return;
-	message->cuda = (int32_t)fill(buffer, room);
+	message->cuda = (int32_t)fill(index, room);
 	message->status = message->cuda ? GPU_LEASE_CHAIN_CUDA : 0;
-	if (message->cuda)
-		return;
-	table_take(table);
-	buffer->room = room;
-	buffer->birth++;
-	buffer->state = BUFFER_FREE;
-	table->bytes += room;
-	if (buffer - table->buffers >= table->top)
-		table->top = (uint32_t)(buffer - table->buffers) + 1;
-	table_give(table);
+	if (!message->cuda)
+		table_offer(table, index, room);
 }
 
 /* -- members -------------------------------------------------------------------------------------
  */
+
+/* A bit for each. */
+static uint64_t present(void)
+{
+	uint64_t members = 0;
+
+	for (uint32_t i = 0; i < CHAIN_MEMBERS; i++)
+		members |= (uint64_t)(sockets[i].fd >= 0) << i;
+	return members;
+}
 
 static void admit(int end)
 {
@@ -227,27 +203,17 @@ static void admit(int end)
 		return;
 	}
 	sockets[hello.member].fd = end;
-	table->members++;
+	table->members = (uint32_t)__builtin_popcountll(present());
 	message_send(end, &hello, sizeof(hello), table_file);
 }
 
-/* A component has ended. What it was to finish is lost; what it has given away is not. */
+/* A component has ended. */
 static void forget(uint32_t member)
 {
 	close(sockets[member].fd);
 	sockets[member].fd = -1;
-	table_take(table);
-	table->members--;
-	for (uint32_t i = 0; i < table->top; i++) {
-		struct chain_buffer *b = &table->buffers[i];
-
-		b->held[member] = 0;
-		if (b->flight && b->putter == member)
-			buffer_end_flight(b);
-		buffer_settle(b);
-	}
-	table_give(table);
-	table_changed(table);
+	table->members = (uint32_t)__builtin_popcountll(present());
+	table_forget(table, member);
 }
 
 static void serve(uint32_t member)
@@ -262,7 +228,8 @@ static void serve(uint32_t member)
 	if (file >= 0)
 		close(file);
 	grow(&message);
-	message_send(sockets[member].fd, &message, sizeof(message), -1);
+	if (!message_send(sockets[member].fd, &message, sizeof(message), -1))
+		forget(member);
 }
 
 static void open_door(void)
@@ -275,30 +242,6 @@ static void open_door(void)
 }
 
 /* -- time -------------------------------------------------------------------------------------- */
-
-/* A second has passed in which this process ran. Returns how many handles are on their way. */
-static uint32_t tick(void)
-{
-	uint32_t flying = 0;
-	bool any = false;
-
-	table_take(table);
-	table->ticks++;
-	for (uint32_t i = 0; i < table->top; i++) {
-		struct chain_buffer *b = &table->buffers[i];
-
-		if (b->flight && table->ticks - b->put_at > table->keep_ticks) {
-			buffer_end_flight(b);
-			any = true;
-		}
-		buffer_settle(b);
-		flying += b->flight;
-	}
-	table_give(table);
-	if (any)
-		table_changed(table);
-	return flying;
-}
 
 static int64_t now_ms(void)
 {
@@ -323,7 +266,7 @@ static void keep(void)
 		if (now_ms() - last < 1000)
 			continue;
 		last = now_ms();
-		alone = tick() || table->members ? 0 : alone + 1;
+		alone = table_tick(table, present()) || present() ? 0 : alone + 1;
 	}
 }
 

@@ -25,7 +25,7 @@ bool message_send(int socket, const void *data, size_t size, int descriptor)
 		control.align.cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(&control.align), &descriptor, sizeof(descriptor));
 	}
-	return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)size;
+	return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
 }
 
 bool message_receive(int socket, void *data, size_t size, int *descriptor)

@@ -15,17 +15,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
-from importlib.util import module_from_spec
-from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_lease import dlpack
+from gpu_lease import dlpack, native
 
 HANDLE_BYTES = 64
-LIBRARY = "/usr/lib/gpu-lease/libgpulease-chain.so"
-EXTENSION = "gpu_lease_chain"
 MOST_TAKERS = 65535
 WAIT, NOW, LATER = 0, 1, 2
 AUTO, GREEN, AFFINITY = 0, 1, 2
@@ -114,33 +109,10 @@ class Part(NamedTuple):
     stream: int
 
 
-def _load() -> Any:
-    """The library's functions, by an extension that lies beside it (chain/python.c)."""
-    path = os.environ.get("GPU_LEASE_CHAIN_LIBRARY", LIBRARY)
-    loader = ExtensionFileLoader(EXTENSION, str(Path(path).with_name(f"{EXTENSION}.abi3.so")))
-    try:
-        module = module_from_spec(ModuleSpec(EXTENSION, loader, origin=loader.path))
-        loader.exec_module(module)
-        module.load(path, _ERRORS)
-    except (ImportError, OSError) as fault:
-        raise OutsideError(f"{fault}; gpu-lease is not installed on this host") from None
-    return module
+_missing = native.load(_ERRORS)
 
 
-_library: list[Any] = []
-
-
-def _functions() -> Any:
-    if not _library:
-        _library.append(_load())
-    return _library[0]
-
-
-def _ms(timeout: float) -> int:
-    return int(max(0.0, timeout) * 1000)
-
-
-class Chain:
+class Chain(native.Component):
     """A component's place in the chain of its job.
 
     Who comes first starts the chain's keeper, whose pool has at most pool_bytes (0: a quarter of
@@ -149,43 +121,38 @@ class Chain:
     """
 
     def __init__(self, pool_bytes: int = 0, keep_s: int = 60) -> None:
-        self._c = _functions()
-        self._chain: int = self._c.open(pool_bytes, keep_s)
-        self._end = weakref.finalize(self, _close, self._c, self._chain, os.getpid())
+        if _missing:
+            raise OutsideError(f"{_missing}; gpu-lease is not installed on this host")
+        self.number = native.library.open(pool_bytes, keep_s)
+        self._end = weakref.finalize(self, _close, self.number, os.getpid())
 
-    def alloc(self, size: int, *, timeout: float | None = None) -> Buffer:
-        """A new buffer of so many bytes. timeout: seconds to wait while the pool is full; None: as
-        long as it takes. FullError: there was no room in time."""
-        ms = -1 if timeout is None else _ms(timeout)
-        return Buffer(self, self._c.alloc(self._chain, size, ms))
+    # These four are what an item needs, so each is one function in C (chain/python.c).
+    if TYPE_CHECKING:
 
-    def put(self, buffer: Buffer, *, takers: int = 1, stream: int = 0, when: int = WAIT) -> bytes:
-        """Give the buffer away, and return its handle of 64 bytes, which so many components can
-        get once each.
+        def alloc(self, size: int, /, *, timeout: float | None = None) -> Buffer:
+            """A new buffer of so many bytes. timeout: seconds to wait while the pool is full; None:
+            as long as it takes. FullError: there was no room in time."""
 
-        when: WAIT for the stream's work (a CUstream as an integer); NOW: its work is over; LATER:
-        the call does not wait, but who gets the buffer does.
-        """
-        handle: bytes = self._c.put(self._chain, buffer.held, takers, stream, when)
-        buffer.held = None
-        return handle
+        def put(
+            self, buffer: Buffer, /, *, takers: int = 1, stream: int = 0, when: int = WAIT
+        ) -> bytes:
+            """Give the buffer away, and return its handle of 64 bytes, which so many components can
+            get once each.
 
-    def get(self, handle: bytes, *, timeout: float | None = None) -> Buffer:
-        """The buffer of a handle. timeout: seconds to wait for work that was put with LATER; 0: not
-        at all. LateError: the work has not ended in time."""
-        if len(handle) != HANDLE_BYTES:
-            raise ForgedError(f"a handle has {HANDLE_BYTES} bytes, and this has {len(handle)}")
-        ms = -1 if timeout is None else _ms(timeout)
-        return Buffer(self, self._c.get(self._chain, bytes(handle), ms))
+            when: WAIT for the stream's work (a CUstream as an integer); NOW: its work is over;
+            LATER: the call does not wait, but who gets the buffer does.
+            """
 
-    def drop(self, buffer: Buffer, *, stream: int = 0, when: int = WAIT) -> None:
-        """Hold the buffer no more; when: as for put()."""
-        self._c.drop(self._chain, buffer.held, stream, when)
-        buffer.held = None
+        def get(self, handle: bytes, /, *, timeout: float | None = None) -> Buffer:
+            """The buffer of a handle. timeout: seconds to wait for work that was put with LATER;
+            0: not at all. LateError: the work has not ended in time."""
+
+        def drop(self, buffer: Buffer, /, *, stream: int = 0, when: int = WAIT) -> None:
+            """Hold the buffer no more; when: as for put()."""
 
     def used(self) -> dict[str, int]:
         """What there is in the pool: limit, bytes, active and inactive buffers, members."""
-        limit, size, active, inactive, members = self._c.used(self._chain)
+        limit, size, active, inactive, members = native.library.used(self.number)
         return {
             "limit": limit,
             "bytes": size,
@@ -196,7 +163,7 @@ class Chain:
 
     def close(self) -> None:
         """Leave the chain; what this component still holds goes back to the pool."""
-        self._chain = 0
+        self.number = 0
         self._end()
 
     def part(self, how: int = AUTO) -> Part:
@@ -205,7 +172,7 @@ class Chain:
         the item's work in the context or the stream. how: GREEN contexts belong to the one that was
         current at first, with its memory and modules; AFFINITY makes contexts of their own; AUTO:
         green ones where the driver has them. PartError: it has none."""
-        return Part(*self._c.part(self._chain, how))
+        return Part(*native.library.part(self.number, how))
 
     def __enter__(self) -> Chain:
         return self
@@ -219,42 +186,30 @@ class Chain:
         self.close()
 
 
-def _close(library: Any, chain: int, pid: int) -> None:
+def _close(number: int, pid: int) -> None:
     if os.getpid() == pid:
-        library.close(chain)
+        native.library.close(number)
 
 
-class Buffer:
-    """Device memory that this component holds; as bytes, or as an array (array()).
+class Buffer(native.Held):
+    """Device memory that this component holds; as bytes, or as an array (array())."""
 
-    held: its address, its bytes and its number in the pool; None: the component holds it no more.
-    """
+    __slots__ = ()
 
-    __slots__ = ("__weakref__", "chain", "held")
+    if TYPE_CHECKING:
+        chain: Chain
 
-    def __init__(self, chain: Chain, held: tuple[int, int, int]) -> None:
-        self.chain = chain
-        self.held: tuple[int, int, int] | None = held
+        @property
+        def pointer(self) -> int:
+            """The address on the device, the same as long as the buffer is held. DroppedError: it
+            has been dropped or put."""
 
-    def _known(self) -> tuple[int, int, int]:
-        """DroppedError: it has been dropped or put."""
-        if self.held is None:
-            raise DroppedError("the buffer has been dropped or put; get or allocate another one")
-        return self.held
+        @property
+        def size(self) -> int:
+            """Bytes. DroppedError: as above."""
 
-    @property
-    def pointer(self) -> int:
-        """The address on the device, the same as long as the buffer is held."""
-        return self._known()[0]
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._known()[1]
-
-    def drop(self, *, stream: int = 0, when: int = WAIT) -> None:
-        """Hold it no more (Chain.drop())."""
-        self.chain.drop(self, stream=stream, when=when)
+        def drop(self, *, stream: int = 0, when: int = WAIT) -> None:
+            """Hold it no more (Chain.drop())."""
 
     def array(self, shape: Sequence[int], typestr: str = "<f4") -> Array:
         """Its first bytes as an array of this shape; typestr: as numpy writes it."""
@@ -269,6 +224,9 @@ class Buffer:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array((self.size,), "|u1").__dlpack_device__()
+
+
+native.make(Buffer)
 
 
 class Array:

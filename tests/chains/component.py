@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from gpu_lease import chain as chains
 from gpu_lease.chain import Buffer, Chain, ChainError
@@ -66,14 +67,21 @@ def when(chain: Chain, number: str, kind: str) -> str:
     return chain.put(buffers[int(number)], when=int(kind)).hex()
 
 
-def drop_twice(chain: Chain, number: str) -> str:
+class CBuffer(ctypes.Structure):
+    """struct gpu_lease_buffer."""
+
+    _fields_ = (("pointer", ctypes.c_uint64), ("size", ctypes.c_uint64), ("index", ctypes.c_uint64))
+
+
+def drop_twice(chain: Chain) -> str:
     """As a program in C may, which has no object that knows it."""
-    buffer = buffers[int(number)]
-    assert buffer.held
-    copy = Buffer(chain, buffer.held)
-    chain.drop(buffer)
-    chain.drop(copy)
-    return "dropped"
+    library = ctypes.CDLL(os.environ["GPU_LEASE_CHAIN_LIBRARY"])
+    library.gpu_lease_chain_error.restype = ctypes.c_char_p
+    at, held = ctypes.c_void_p(chain.number), CBuffer()
+    assert not library.gpu_lease_chain_alloc(at, ctypes.c_uint64(4096), 0, ctypes.byref(held))
+    assert not library.gpu_lease_chain_drop(at, ctypes.byref(held), None, chains.NOW)
+    assert library.gpu_lease_chain_drop(at, ctypes.byref(held), None, chains.NOW)
+    return str(library.gpu_lease_chain_error().decode())
 
 
 def used(chain: Chain) -> str:
@@ -124,10 +132,29 @@ def part(chain: Chain, how: str) -> str:
     return f"{found.percent} {found.multiprocessors}"
 
 
+def evaluated(words: str) -> Any:
+    return eval(words, {"NOW": chains.NOW, "Buffer": Buffer})
+
+
+def put_by(chain: Chain, number: str, words: str) -> str:
+    return chain.put(buffers[int(number)], **evaluated(f"dict({words})")).hex()
+
+
+def get_by(chain: Chain, handle: str, words: str = "") -> str:
+    buffers.append(chain.get(*evaluated(f"({handle},)"), **evaluated(f"dict({words})")))
+    return str(buffers[-1].pointer)
+
+
+def drop_by(chain: Chain, words: str) -> str:
+    chain.drop(evaluated(words))
+    return "dropped"
+
+
 COMMANDS: dict[str, Callable[..., str]] = {
     "alloc": alloc, "fill": fill, "wrong": wrong, "put": put, "spin_put": spin_put, "get": get,
     "drop": drop, "drop_twice": drop_twice, "used": used, "fork": after_fork, "array": array,
-    "churn": churn, "part": part, "when": when,
+    "churn": churn, "part": part, "when": when, "put_by": put_by, "get_by": get_by,
+    "drop_by": drop_by,
 }  # fmt: skip
 
 
@@ -139,7 +166,7 @@ def main() -> None:
         name, *arguments = line.split()
         try:
             say(COMMANDS[name](chain, *arguments))
-        except ChainError as fault:
+        except (ChainError, TypeError) as fault:
             say(f"{type(fault).__name__}: {fault}")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import select
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +15,7 @@ from gpu_lease.chain import AFFINITY, GREEN
 from tests.bench.handoff import moved
 from tests.conftest import Start
 from tests.emugpu.programs import finish, line
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import ROOT, EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -19,6 +23,7 @@ from tests.support.chain import LIBRARY, SWAP, Components
 from tests.support.programs import tell
 
 MIB = 1 << 20
+PROGRAMS = ROOT / "build" / "meson" / "tests" / "chains"
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     handle = one("put", 2, 2)
     assert two("get", handle).isdigit()
     assert one("get", handle).isdigit()
-    assert one("drop_twice", 3).startswith("DroppedError: this component does not hold the buffer")
+    assert one("drop_twice").startswith("this component does not hold the buffer")
 
 
 def test_a_chain_of_that_name_of_another_user_is_another_one(component: Components) -> None:
@@ -197,10 +202,10 @@ chain = Chain(4 << 20)
 def passes(n):
     for _ in range(n):
         chain.get(chain.put(chain.alloc(4096), when=NOW)).drop(when=NOW)
-passes(1)  # opens the memory, and draws secrets for sixteen puts
+passes(1)  # opens the memory
 assert not prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 assert not prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(Program(5, rows)))
-passes(15)
+passes(1000)
 say("passed")
 os._exit(0)
 """
@@ -228,6 +233,172 @@ def test_the_pool_is_sound_wherever_components_are_killed(component: Components)
     while " active=1 " not in one("used"):
         pass
     assert one("wrong", 0, 5) == "0"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs single steps (meson.build)")
+def test_a_component_is_killed_or_stopped_after_any_instruction() -> None:
+    """Killed, it has no buffer any more; stopped, it holds nobody up."""
+    done = subprocess.run(
+        [PROGRAMS / "chain_steps"], check=False, stdout=subprocess.PIPE, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout
+    changes = re.fullmatch(r"[0-9]{3,} instructions, ([0-9]+) changes\n", done.stdout)
+    assert changes
+    assert int(changes[1]) > 7
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "put beside work", "work of two", "long work", "stopped while it puts", "secret",
+        "top of no buffer", "size of no memory", "work of nobody",
+    ],
+)  # fmt: skip
+def test_the_table_stands_it(case: str) -> None:
+    command = [str(PROGRAMS / "chain_table_cases"), case]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert not done.returncode, done.stdout
+
+
+# The socket that goes with the chain is the keeper's, which answers each message.
+ANSWERS_NOT_HEARD = """
+import os, select, socket, sys
+from gpu_lease.chain import Chain
+from tests.emugpu.program_api import say, setup
+def sockets():
+    return {int(f) for f in os.listdir("/proc/self/fd") if is_socket(f)}
+def is_socket(f):
+    try:
+        return os.readlink("/proc/self/fd/" + f).startswith("socket:")
+    except OSError:
+        return False
+setup()
+chain = Chain(16 << 20)
+copies = {file: os.dup(file) for file in sockets()}
+chain.close()
+(file,) = copies.keys() - sockets()
+keeper = socket.socket(fileno=copies[file])
+sent = 0
+while True:
+    waits = select.poll()
+    waits.register(keeper, select.POLLOUT)
+    if not waits.poll(2000):
+        break
+    try:
+        keeper.send(bytes(16))
+    except (BrokenPipeError, ConnectionResetError):
+        break
+    sent += 1
+say("sent" if sent > 100 else "not sent")
+sys.stdin.readline()
+"""
+
+
+def test_who_hears_no_answer_holds_nobody_up(component: Components, tenant: Start) -> None:
+    one = component(16 * MIB)
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", ANSWERS_NOT_HEARD, env=env)
+    assert line(process) == "sent"
+    one.tell("alloc", 4096)
+    assert select.select([one.process.stdout], [], [], 30)[0], (
+        "the keeper waits for who hears no answer"
+    )
+    assert line(one.process).isdigit()
+
+
+def passes(tenant: Start, code: str) -> None:
+    process = tenant(1, SWAP, "-c", code, env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)})
+    finish(process)
+
+
+ENDS_TWICE = """
+import threading
+from gpu_lease.chain import NOW, Chain, DroppedError
+from tests.emugpu.program_api import launch, ok, setup
+setup()
+with Chain(4 << 20) as chain:
+    handle = chain.put(chain.alloc(4096), takers=2, when=NOW)
+    one, two = chain.get(handle), chain.get(handle)
+    ok(launch("spin", 1_000_000_000, grid=1, block=1))
+    refused = []
+    def ends(call):
+        try:
+            call(one)
+        except DroppedError:
+            refused.append(call)
+    threads = [threading.Thread(target=ends, args=(call,)) for call in (chain.drop, chain.put)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1, refused
+    two.drop(when=NOW)
+"""
+
+
+def test_two_threads_end_a_buffer_once(tenant: Start) -> None:
+    """And nothing of what the component holds besides."""
+    passes(tenant, ENDS_TWICE)
+
+
+OF_ANOTHER_CHAIN = """
+from gpu_lease.chain import NOW, Chain, DroppedError
+from tests.emugpu.program_api import setup
+setup()
+with Chain(4 << 20) as one, Chain() as two:
+    handle = one.put(one.alloc(4096), takers=2, when=NOW)
+    ours, theirs = one.get(handle), two.get(handle)
+    for call in (two.put, two.drop):
+        for when in range(3):
+            try:
+                call(ours, when=when)
+            except DroppedError:
+                continue
+            raise AssertionError(call, when)
+    theirs.drop(when=NOW)
+    ours.drop(when=NOW)
+"""
+
+
+def test_a_buffer_that_another_chain_of_the_process_holds_is_refused(tenant: Start) -> None:
+    passes(tenant, OF_ANOTHER_CHAIN)
+
+
+KNOWS_ITS_BUFFER = """
+import gc, weakref
+from gpu_lease.chain import Chain
+from tests.emugpu.program_api import setup
+setup()
+chain = Chain(4 << 20)
+chain.last = chain.alloc(4096)
+known = weakref.ref(chain)
+del chain
+gc.collect()
+assert known() is None
+"""
+
+
+def test_a_chain_that_knows_its_buffer_goes_with_it(tenant: Start) -> None:
+    passes(tenant, KNOWS_ITS_BUFFER)
+
+
+def test_arguments_are_those_of_python(component: Components) -> None:
+    one = component()
+    one("alloc", 4096)
+    assert one("put_by", 0, "timeout=1") == "TypeError: put() takes no argument 'timeout'"
+    for words in ("takers='two'", "when='later'", "stream=1.5"):
+        assert one("put_by", 0, words).startswith("TypeError"), words
+    assert one("put_by", 0, "takers=0").startswith("LimitError: a buffer is put for 1 to 65535")
+    assert one("put_by", 0, "takers=2**70").startswith("LimitError: a buffer is put for 1 to")
+    handle = one("put_by", 0, "takers=2,when=NOW")
+    assert one("get_by", f"bytearray.fromhex('{handle}')", "timeout=0.5").isdigit()
+    assert one("get_by", f"memoryview(bytes.fromhex('{handle}'))", "timeout=None").isdigit()
+    assert one("get_by", "5").startswith("TypeError")
+    assert one("get_by", f"bytes.fromhex('{handle}'),0.5", "").startswith(
+        "TypeError: get() takes 1"
+    )
+    assert one("drop_by", "'handle'").startswith("TypeError: this is no buffer of a chain")
+    assert one("drop_by", "Buffer()").startswith("TypeError: a buffer is what alloc() or get()")
 
 
 def test_handles_outlive_the_daemon(component: Components, leased: Leased) -> None:

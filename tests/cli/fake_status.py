@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from leased.api.answers import Device, Status, Tenant
+from leased.api.answers import Chain, Device, Status, Tenant
+from leased.chains.optimiser import KEEPS
 
 GIB = 1 << 30
 STATES = ("holds", "waits", "waits", "idle")
 WHY = "gpu-leased-copies keeps copies of it in the node's memory"
+
+
+CHAIN: Chain = {
+    "name": "video",
+    "components": [
+        {"job": "7", "pid": 70 + place, "part": part} for place, part in enumerate((1.0, 0.3, 1.0))
+    ],
+    "by": "slices",
+    "calls_s": 120.0,
+    "why": KEEPS,
+    "bottleneck": 0,
+    "gain": 0.105,
+    "trials": [1.0, 0.7, 0.9, 1.1, 1.01, 1.11],
+    "plain": [0, 4],
+    "kept": [3, 5],
+    "bound": 22,
+}
 
 
 def device(index: int, holder: int, waiting: list[int]) -> Device:

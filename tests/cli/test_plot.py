@@ -18,7 +18,7 @@ from leased.api.answers import Chain, Status
 from leased.base.errors import Refused
 from leased.chains.optimiser import KEEPS, WAITS
 from leased.cli import ctl, plot_chain, show_chains
-from tests.cli.fake_status import status
+from tests.cli.fake_status import CHAIN, status
 from tests.conftest import ROOT
 from tests.support.together import zip_strict
 
@@ -180,23 +180,6 @@ def test_without_matplotlib_it_says_what_to_install(
     assert not path.exists()
 
 
-CHAIN: Chain = {
-    "name": "video",
-    "components": [
-        {"job": "7", "pid": 70 + place, "part": part} for place, part in enumerate((1.0, 0.3, 1.0))
-    ],
-    "by": "slices",
-    "calls_s": 120.0,
-    "why": KEEPS,
-    "bottleneck": 0,
-    "gain": 0.105,
-    "trials": [1.0, 0.7, 0.9, 1.1, 1.01, 1.11],
-    "plain": [0, 4],
-    "kept": [3, 5],
-    "bound": 22,
-}
-
-
 def answer(chain: Chain | None) -> Status:
     found = status()
     found["devices"][1]["chain"] = chain
@@ -207,11 +190,13 @@ def test_status_says_how_a_chain_divides_its_gpu() -> None:
     untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS, "calls_s": None}
     untried["components"] = [{**one, "part": 1.0} for one in CHAIN["components"]]
     assert "".join(show_chains.lines(answer(CHAIN))) == (
-        "GPU 1: chain video has 3 components, which have of the GPU at most: process 70 of job 7 "
-        f"100%, process 71 of job 7 30%, process 72 of job 7 100%: {KEEPS}, 10.5% faster than "
-        "without one, 120.0 calls a second of the last one (6 of at most 22 trials)"
+        "GPU 1: chain video is 10.5% faster divided than plain (6 of at most 22 trials), 120.0 "
+        f"calls a second of its last component: {KEEPS}; it has 3 components, which have of the "
+        "GPU at most: process 70 of job 7 100%, process 71 of job 7 30%, process 72 of job 7 100%"
     )
-    assert show_chains.lines(answer(untried)) == [f"GPU 1: chain video has 3 components: {WAITS}"]
+    assert show_chains.lines(answer(untried)) == [
+        f"GPU 1: chain video: {WAITS}; it has 3 components"
+    ]
     assert show_chains.lines(answer({**untried, "components": []})) == [
         f"GPU 1: chain video: {WAITS}"
     ]

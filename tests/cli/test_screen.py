@@ -19,7 +19,7 @@ from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue, ranges
 from leased.cli.subcommand import print_answer
 from leased.cli.top_state import Order, TopState
-from tests.cli.fake_status import GIB, WHY, status
+from tests.cli.fake_status import CHAIN, GIB, WHY, status
 from tests.cli.names import names, squeue
 
 WIDTH, HEIGHT = 80, 24
@@ -243,6 +243,16 @@ def test_a_frame_fits_the_terminal(jobs: int, gpus: int) -> None:
     if listed < jobs:
         assert shown[-2].startswith(f"+{jobs - listed} more")
         assert listed >= 4
+
+
+def test_a_narrow_top_shows_what_a_search_of_a_chain_found() -> None:
+    answer = status(40, 2)
+    answer["devices"][1]["chain"] = CHAIN
+    shown = lines(top.frame(answer, view((0.0, answer)), HEIGHT, TopState().footer))
+    (found,) = (line for line in shown if line.startswith("GPU 1: chain video"))
+    assert found.startswith(
+        "GPU 1: chain video is 10.5% faster divided than plain (6 of at most 22"
+    )
 
 
 def test_the_last_minute_is_shown() -> None:

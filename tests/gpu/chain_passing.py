@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gpu_lease.chain import HANDLE_BYTES, NOW, Chain
+from gpu_lease.chain import HANDLE_BYTES, NOW, Buffer, Chain
 from tests.emugpu.program_api import MIB, ctypes, d, launch, ok, setup, word, words
 
 ITEM = struct.Struct(f"<I{HANDLE_BYTES}s")  # where it stands among those under way, and a message
@@ -111,7 +111,8 @@ class Ipc:
         return self.at[number]
 
     def take(self, message: bytes) -> int:
-        return self.make(int.from_bytes(message, "little"))
+        self.number = int.from_bytes(message, "little")
+        return self.at[self.number]
 
     def give(self) -> bytes:
         return self.number.to_bytes(HANDLE_BYTES, "little")
@@ -124,7 +125,7 @@ class Ours:
     def __init__(self, file: int, _: int) -> None:
         self.chain = Chain(2 * os.fstat(file).st_size)
         self.size = 0
-        self.buffer: Any = None
+        self.buffer: Buffer
 
     def begin(self, size: int, first: bool) -> list[bytes]:
         del first
@@ -137,11 +138,11 @@ class Ours:
     def make(self, number: int) -> int:
         del number
         self.buffer = self.chain.alloc(self.size)
-        return int(self.buffer.pointer)
+        return self.buffer.pointer
 
     def take(self, message: bytes) -> int:
         self.buffer = self.chain.get(message)
-        return int(self.buffer.pointer)
+        return self.buffer.pointer
 
     def give(self) -> bytes:
         return self.chain.put(self.buffer, when=NOW)

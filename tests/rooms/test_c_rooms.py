@@ -17,10 +17,12 @@ SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", 
 CHAIN_ROOMS = [
     *(
         "gpu_lease_chain",
+        "quick",
         "driver",
         "message",
         "parts",
         "table",
+        "holds",
         "chain",
         "python",
         "keeper",
