@@ -63,6 +63,8 @@
 	CASE(what_will_be_needed_stays_registered_while_the_job_works)                             \
 	CASE(what_has_left_rests_and_the_rest_waits_for_its_bytes)                                 \
 	CASE(bytes_under_way_keep_their_memory_registered)                                         \
+	CASE(what_has_come_of_a_segment_rests_before_all_of_it_has)                                \
+	CASE(only_what_is_copied_is_registered_again)                                              \
 	CASE(what_was_away_before_rests_too)                                                       \
 	CASE(what_comes_back_is_registered_again)
 
