@@ -58,6 +58,9 @@
 	CASE(an_old_kernel_has_its_pages_touched_by_hand)                                          \
 	CASE(helpers_may_end_before_the_next_one_starts)
 
+/* carrier_cases.c */
+#define CARRIER_CASES(CASE) CASE(what_a_carrier_does_not_take_goes_by_the_host)
+
 /* rest_cases.c */
 #define REST_CASES(CASE)                                                                           \
 	CASE(what_will_be_needed_stays_registered_while_the_job_works)                             \
@@ -110,6 +113,7 @@ MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
 HOST_MEMORY_CASES(CASE)
+CARRIER_CASES(CASE)
 REST_CASES(CASE)
 DETAILS_CASES(CASE)
 LANE_CASES(CASE)
