@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
 
@@ -25,6 +27,7 @@ from leased.moving.driver_child import Fault, Library, Uuid
 PATIENCE_S = 300.0  # for a request: between two of them the driver may take its time
 SPARE_PART = 64  # of a GPU's memory is left alone
 OUT_OF_MEMORY = 2
+NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
 READ_WRITE, ON_DEVICE, PINNED, FILE = 3, 1, 1, 1
 
 
@@ -145,13 +148,32 @@ class Gpus:
         finally:
             self._driver.call("cuMemAddressFree", at, bytes_)
 
-    def copy(self, to: c_uint64, source: c_uint64, size: int, devices: Sequence[int]) -> None:
-        """By the first one of the two devices."""
-        stream = self.use(devices[0])
+    @contextmanager
+    def copying(
+        self, to: c_uint64, source: c_uint64, size: int, devices: Sequence[int]
+    ) -> Iterator[None]:
+        """Copies, by the first one of the two devices, from the beginning to the end."""
+        stream, copied = self.use(devices[0]), c_void_p()
         each = sorted(set(devices))
         with self.mapped(to, size, each) as there, self.mapped(source, size, each) as here:
-            self._driver.call("cuMemcpyDtoDAsync_v2", there, here, c_size_t(size), stream)
-            self._driver.call("cuStreamSynchronize", stream)
+            self._driver.call("cuEventCreate", byref(copied), NO_TIMES)
+            try:
+                self._driver.call("cuMemcpyDtoDAsync_v2", there, here, c_size_t(size), stream)
+                self._driver.call("cuEventRecord", copied, stream)
+                yield
+            finally:
+                self._driver.call("cuEventSynchronize", copied)
+                self._driver.call("cuEventDestroy_v2", copied)
+
+
+class Piece(NamedTuple):
+    """A request that has begun. opened: what is to be released; copy: while it is open, bytes are
+    copied. files: which the answer has. failed: there was no room."""
+
+    opened: ExitStack
+    copy: ExitStack
+    files: tuple[int, ...] = ()
+    failed: bool = False
 
 
 class Carrier:
@@ -162,13 +184,19 @@ class Carrier:
         self._lock = threading.Lock()
 
     def serve(self, end: socket.socket) -> None:
-        """Answer one process of the job until it closes its socket, or something fails."""
+        """Answer one process of the job until it closes its socket, or something fails. While one
+        piece is copied, the next one is opened, made and mapped."""
         end.settimeout(PATIENCE_S)
-        with end, suppress(Fault, OSError):
-            while self._answer(end):
-                pass
+        pieces: deque[Piece] = deque()
+        with end, suppress(Fault, OSError), ExitStack() as finally_:
+            finally_.callback(_give_up, pieces)
+            while self._begin(end, pieces):
+                while len(pieces) > 1 or (pieces and not _asks(end)):
+                    self._finish(end, pieces[0])
+                    pieces.popleft()
 
-    def _answer(self, end: socket.socket) -> bool:
+    def _begin(self, end: socket.socket, pieces: deque[Piece]) -> bool:
+        """Begin what the process asks for next. Returns whether that is something known."""
         size = ffi.sizeof("struct gl_carry")
         data, files, _, _ = socket.recv_fds(end, size, 2)
         with ExitStack() as closed:
@@ -178,16 +206,19 @@ class Carrier:
                 return False
             request = ffi.from_buffer("struct gl_carry *", data)
             if request.what == lib.GL_CARRY_AWAY and len(files) == 1:
-                self._away(end, request.bytes, files[0])
+                pieces.append(self._away(request.bytes, files[0]))
             elif request.what == lib.GL_CARRY_BACK and len(files) == 2:
-                self._back(end, request.bytes, *files)
+                pieces.append(self._back(request.bytes, *files))
             else:
                 return False
         return True
 
-    def _say(self, end: socket.socket, *files: int, failed: bool = False) -> None:
-        answer = ffi.new("struct gl_carried *", {"failed": failed})
-        socket.send_fds(end, [bytes(ffi.buffer(answer))], files)
+    def _finish(self, end: socket.socket, piece: Piece) -> None:
+        """Wait until its bytes are there, and say so."""
+        with piece.opened:
+            piece.copy.close()
+            answer = ffi.new("struct gl_carried *", {"failed": piece.failed})
+            socket.send_fds(end, [bytes(ffi.buffer(answer))], piece.files)
 
     def _may(self, size: int) -> bool:
         with self._lock:
@@ -195,37 +226,45 @@ class Carrier:
             self._left -= size if may else 0
         return may
 
-    @contextmanager
-    def _opened(self, file: int) -> Iterator[tuple[c_uint64, int]]:
+    def _open(self, opened: ExitStack, file: int) -> tuple[c_uint64, int]:
         handle, device = self._gpus.of_file(file)
-        try:
-            yield handle, device
-        finally:
-            self._gpus.release(handle)
+        opened.callback(self._gpus.release, handle)
+        return handle, device
 
-    def _away(self, end: socket.socket, size: int, file: int) -> None:
-        with self._opened(file) as (source, device):
+    def _away(self, size: int, file: int) -> Piece:
+        with ExitStack() as opened:
+            source, device = self._open(opened, file)
             others = [other for other in self._between if other != device]
             made = None
             if len(others) == 1 and self._gpus.has_room(others[0], size) and self._may(size):
                 made = self._gpus.make(others[0], size)
             if made is None:
-                self._say(end, failed=True)
-                return
-            try:
-                self._gpus.copy(made, source, size, (device, others[0]))
-                mine = self._gpus.file_of(made)
-            finally:
-                self._gpus.release(made)
-        try:
-            self._say(end, mine)
-        finally:
-            os.close(mine)
+                return Piece(opened.pop_all(), ExitStack(), failed=True)
+            opened.callback(self._gpus.release, made)
+            mine = self._gpus.file_of(made)
+            opened.callback(os.close, mine)
+            copy = opened.enter_context(ExitStack())
+            copy.enter_context(self._gpus.copying(made, source, size, (device, others[0])))
+            return Piece(opened.pop_all(), copy, (mine,))
 
-    def _back(self, end: socket.socket, size: int, to_file: int, file: int) -> None:
-        with self._opened(to_file) as (to, there), self._opened(file) as (source, device):
-            self._gpus.copy(to, source, size, (there, device))
-        self._say(end)
+    def _back(self, size: int, to_file: int, file: int) -> Piece:
+        with ExitStack() as opened:
+            to, there = self._open(opened, to_file)
+            source, device = self._open(opened, file)
+            copy = opened.enter_context(ExitStack())
+            copy.enter_context(self._gpus.copying(to, source, size, (there, device)))
+            return Piece(opened.pop_all(), copy)
+
+
+def _asks(end: socket.socket) -> bool:
+    """Whether there is something to read, or the other end is closed."""
+    return bool(select.select([end], [], [], 0)[0])
+
+
+def _give_up(pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        with suppress(Fault):
+            piece.opened.close()
 
 
 def _end_with_the_daemon() -> None:

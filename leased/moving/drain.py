@@ -15,7 +15,7 @@ from leased.moving.carriers import Carriers
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
-POLL_S = 0.003
+POLL_S = 0.001
 REST_S = 10.0  # for what slows down the driver's checkpoint: most of it is gone by then
 READY_S = 60.0  # for host memory: what is not there by then is made when memory leaves
 

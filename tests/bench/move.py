@@ -7,14 +7,15 @@ part, in an H200's proportion. Now and then a call of the driver fails, each kin
 the process that asks the driver is killed; then the job has to be where it was. After each move all
 of its words are compared. Writes build/bench/move.json: `bytes`: of the job's memory; `dead_s`:
 from the end of the last kernel before a move to that of the first one after it, the median;
-`driver_s`: the driver's part of that; `link_limit_s`: what the link needs to take the bytes out and
-bring them in; `of_limit`: `dead_s` less `driver_s`, of that; `moves`: those that succeeded;
-`failed_back`: those that failed, after which the job went on where it was; `wrong`: words that were
-not what they should be, over all of them; `otherwise`: moves and jobs that ended otherwise. Exit
-status 1 if there are any of these. `carried` has the same of two GPUs that reach each other's
-memory: `link_limit_s` is what the link between them needs for all bytes, and the new one's memory,
-where they are copied once more. What a checkpoint's files take, on the disk, is among it
-(saved.py).
+`away_s`: of that until the job's memory had left and the driver could begin; `driver_s`: the
+driver's part; `back_s`: the rest, in which it comes back; `link_limit_s`: what the link needs to
+take the bytes out and bring them in; `of_limit`: `dead_s` less `driver_s`, of that; `moves`: those
+that succeeded; `failed_back`: those that failed, after which the job went on where it was; `wrong`:
+words that were not what they should be, over all of them; `otherwise`: moves and jobs that ended
+otherwise. Exit status 1 if there are any of these. `carried` has the same of two GPUs that reach
+each other's memory: `link_limit_s` is what the link between them needs for all bytes, and the new
+one's memory, where they are copied once more. What a checkpoint's files take, on the disk, is among
+it (saved.py).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Bench:
         self.job, self.beside = self._start(1, SIZE), self._start(2, 16 * MIB)
         self.at = self.wrong = self.failed_back = 0
         self.others = 0  # moves that ended otherwise than they should
-        self.dead: list[tuple[float, float]] = []
+        self.dead: list[tuple[float, float, float]] = []  # all of it, until away, the driver's
 
     def _start(self, job: int, size: int) -> subprocess.Popen[str]:
         tenant = [sys.executable, "-m", "tests.support.tenant"]
@@ -135,7 +136,7 @@ class Bench:
         elif failed:
             self.failed_back += 1
         else:
-            self.dead.append((seen["gap"], answer["driver_s"]))
+            self.dead.append((seen["gap"], answer["took_s"]["away"], answer["driver_s"]))
 
     def end(self) -> None:
         for job in (self.job, self.beside):
@@ -171,15 +172,17 @@ def moved(work: Path, moves: int, name: str, limit: Callable[[Model], float]) ->
             if n % every == 0:
                 bench.move(CALLS[n // every % len(CALLS)])
         bench.end()
-    dead, driver = zip(*bench.dead)
+    dead, away, driver = zip(*bench.dead)
     return {
         "bytes": SIZE,
         "dead_s": round(statistics.median(dead), 3),
         "dead_least_s": round(min(dead), 3),
         "dead_most_s": round(max(dead), 3),
+        "away_s": round(statistics.median(away), 3),
         "driver_s": round(statistics.median(driver), 3),
+        "back_s": round(statistics.median(all_ - out - of for all_, out, of in bench.dead), 3),
         "link_limit_s": round(limit_s, 3),
-        "of_limit": round(statistics.median(d - of for d, of in bench.dead) / limit_s, 3),
+        "of_limit": round(statistics.median(all_ - of for all_, _, of in bench.dead) / limit_s, 3),
         "wrong": bench.wrong,
         "moves": len(bench.dead),
         "failed_back": bench.failed_back,

@@ -42,6 +42,12 @@ def free(gpu: EmulatedGpu) -> list[int]:
     return [device["free"] for device in gpu.stats()["devices"]]
 
 
+def has_left(leased: Leased, gpu: EmulatedGpu, left: list[int]) -> None:
+    """The carrier, whose contexts are gone a moment after it; so much is free then."""
+    wait_until("the carrier to end", lambda: not carriers(leased))
+    wait_until("its memory to be free", lambda: free(gpu) == left)
+
+
 def ended(leased: Leased) -> str:
     wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
     return str(asked(leased, op="moved", job_id=1)["state"])
@@ -60,8 +66,7 @@ def test_memory_does_not_go_by_the_host(
         assert works(job) == f"0{gpu}"
         assert by_link(emulated_gpu) - before < OF_JOB * 3 // 2  # it looks at all of it itself
         assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
-        wait_until("the carrier to end", lambda: not carriers(leased))
-        assert free(emulated_gpu) == (at_first if gpu == 0 else at_first[::-1])
+        has_left(leased, emulated_gpu, at_first if gpu == 0 else at_first[::-1])
     # And where the program has done nothing since it came back.
     assert [move(leased, 1, gpu) for gpu in (1, 0)] == [ExitStatus.DONE] * 2
     assert works(job) == "00"
@@ -76,8 +81,7 @@ def test_it_comes_back_to_a_program_that_does_nothing(
     assert line(job) == "ready"
     at_first = free(emulated_gpu)
     assert move(leased, 1, 1) == ExitStatus.DONE
-    wait_until("the carrier to end", lambda: not carriers(leased))
-    assert free(emulated_gpu) == at_first[::-1]
+    has_left(leased, emulated_gpu, at_first[::-1])
     assert works(job) == "01"
     output(job)
 
@@ -137,8 +141,7 @@ def test_a_carrier_that_is_killed_loses_nothing(
     os.kill(carrier, signal.SIGKILL)
     assert ended(leased) == "moved"
     assert works(job) == "01 01"
-    wait_until("the carrier to end", lambda: not carriers(leased))
-    assert free(emulated_gpu) == at_first[::-1]
+    has_left(leased, emulated_gpu, at_first[::-1])
     assert move(leased, 1, 0) == ExitStatus.DONE
     assert works(job) == "00 00"
     output(job)
@@ -175,8 +178,7 @@ def test_a_move_that_fails_brings_it_back_where_it_was(
     at_first = free(emulated_gpu)
     emulated_gpu.fail(0, call, 2)
     assert move(leased, 1, 1) == ExitStatus.REFUSED
-    wait_until("the carrier to end", lambda: not carriers(leased))
-    assert free(emulated_gpu) == at_first
+    has_left(leased, emulated_gpu, at_first)
     assert works(job) == "00 00"
     output(job)
 

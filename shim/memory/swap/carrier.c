@@ -48,9 +48,9 @@ static void give(struct copy *copy)
 	free(one);
 }
 
-static void pin(const struct copy *copy)
+static void pin(const struct part *part)
 {
-	(void)copy;
+	(void)part;
 }
 
 static const struct store carried_store = {.give = give, .pin = pin};

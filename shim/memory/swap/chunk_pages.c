@@ -1,8 +1,8 @@
 /* chunk_pages.c: makes chunks ready: threads of our own touch them, so that the kernel makes their
  * pages, and the driver registers them, slice by slice.
  *
- * The driver registers 10 to 20 GiB in a second. The calling thread does nothing else meanwhile: a
- * slice of 32 MiB takes about 3 ms.
+ * The driver registers 10 to 50 GiB in a second. The calling thread does nothing else meanwhile:
+ * 32 MiB take up to 3 ms.
  */
 #include "memory/swap/chunk_pages.h"
 
@@ -24,6 +24,8 @@
 #define PAGE 4096
 /* In a hurry no threads are started for less than this: the client thread touches it. */
 #define ALONE_BYTES (UINT64_C(32) << 20)
+/* So many are registered in one step where a slice is smaller. */
+#define SOME_UNITS ((UINT64_C(32) << 20) / CHUNK_UNIT)
 
 static atomic_int helpers;      /* threads that touch */
 static atomic_bool no_populate; /* this kernel does not know MADV_POPULATE_WRITE */
@@ -140,14 +142,13 @@ static void set_lost_pins(struct chunk *chunk, bool lost)
 	chunk->lost_pins = lost;
 }
 
-bool chunk_pin_slice(struct chunk *chunk)
+static bool pin_slice(struct chunk *chunk, size_t slice)
 {
-	size_t slice = chunk_next_slice(chunk), first = slice * chunk_slice(chunk);
-	size_t left = first < chunk->n ? chunk->n - first : 0;
+	size_t first = slice * chunk_slice(chunk), left = chunk->n - first;
 	size_t n = left < chunk_slice(chunk) ? left : chunk_slice(chunk);
 	CUcontext context = NULL;
 
-	if (!n)
+	if (chunk->contexts[slice])
 		return true;
 	if (!REAL(cuMemHostRegister_v2) || REAL(cuCtxGetCurrent)(&context) || !context ||
 	    REAL(cuMemHostRegister_v2)(chunk->base + first * CHUNK_UNIT, n * CHUNK_UNIT,
@@ -162,23 +163,34 @@ bool chunk_pin_slice(struct chunk *chunk)
 bool chunk_pin(struct chunk *chunk)
 {
 	while (!chunk_pinned(chunk))
-		if (!chunk_pin_slice(chunk))
+		if (!pin_slice(chunk, chunk_next_slice(chunk)))
 			return false;
 	return true;
+}
+
+bool chunk_pin_some(struct chunk *chunk)
+{
+	size_t units = 0;
+
+	for (; !units || (units + chunk_slice(chunk) <= SOME_UNITS && !chunk_pinned(chunk));
+	     units += chunk_slice(chunk))
+		if (!pin_slice(chunk, chunk_next_slice(chunk)))
+			return false;
+	return true;
+}
+
+void chunk_pin_at(const char *at)
+{
+	struct chunk *chunk = chunk_of(at);
+
+	if (chunk)
+		pin_slice(chunk, chunk_slice_of(chunk, at));
 }
 
 static void unpin(struct chunk *chunk, size_t slice)
 {
 	REAL(cuMemHostUnregister)(chunk->base + slice * chunk_slice(chunk) * CHUNK_UNIT);
 	chunk->contexts[slice] = NULL;
-}
-
-static void unpin_all(struct chunk *chunk)
-{
-	for (size_t slice = 0; slice < CHUNK_SLICES; slice++)
-		if (chunk->contexts[slice])
-			unpin(chunk, slice);
-	set_lost_pins(chunk, false);
 }
 
 static void unpin_of(struct chunk *chunk, CUcontext context)
@@ -204,16 +216,19 @@ bool chunks_lost_pins(void)
 	return n_lost_pins > 0;
 }
 
-void chunk_unpin(struct chunk *chunk)
+void chunk_unpin(struct chunk *chunk, unsigned int slices)
 {
-	unpin_all(chunk);
+	for (size_t slice = 0; slice < CHUNK_SLICES; slice++)
+		if (chunk->contexts[slice] && slices >> slice & 1)
+			unpin(chunk, slice);
 	set_lost_pins(chunk, true);
 }
 
 void chunk_end(struct chunk *chunk)
 {
 	chunk_leave(chunk);
-	unpin_all(chunk);
+	chunk_unpin(chunk, CHUNK_ALL);
+	set_lost_pins(chunk, false);
 	munmap(chunk->base, chunk->size);
 	if (chunk->unmapped)
 		chunk->unmapped(chunk);

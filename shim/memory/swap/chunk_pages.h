@@ -24,12 +24,16 @@ bool chunks_being_touched(void);
 
 /* -- any thread, with chunks_lock ------------------------------------------------ */
 
-/* Registers the next slice, or all that are not registered, in the current context. Returns false
- * if that fails. */
-bool chunk_pin_slice(struct chunk *chunk);
+/* Registers the next slices of a chunk that is not pinned, 32 MiB at most or one, or all, in the
+ * current context. Returns false if that fails. */
+bool chunk_pin_some(struct chunk *chunk);
 bool chunk_pin(struct chunk *chunk);
-/* Unregisters all slices; they are registered again when a copy is used. A context is current. */
-void chunk_unpin(struct chunk *chunk);
+/* Registers the slice that the address lies in. */
+void chunk_pin_at(const char *at);
+/* Unregisters slices, of which each has a bit; they are registered again when a copy in them is
+ * used. A context is current. */
+#define CHUNK_ALL (~0u)
+void chunk_unpin(struct chunk *chunk, unsigned int slices);
 /* Are there slices that are registered no more, until a copy is used? */
 bool chunks_lost_pins(void);
 /* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */

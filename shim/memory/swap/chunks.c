@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define SMALLEST_SLICE ((UINT64_C(32) << 20) / CHUNK_UNIT) /* units */
+#define SMALLEST_SLICE ((UINT64_C(8) << 20) / CHUNK_UNIT) /* units */
 /* A mapping is made so much larger at first that it contains an aligned one. */
 #define SPARE (UINT64_C(16) << 20)
 
@@ -146,6 +146,11 @@ size_t chunk_slice(const struct chunk *chunk)
 	size_t units = (chunk->n + CHUNK_SLICES - 1) / CHUNK_SLICES;
 
 	return units > SMALLEST_SLICE ? units : SMALLEST_SLICE;
+}
+
+size_t chunk_slice_of(const struct chunk *chunk, const char *at)
+{
+	return (size_t)(at - chunk->base) / CHUNK_UNIT / chunk_slice(chunk);
 }
 
 size_t chunk_next_slice(const struct chunk *chunk)

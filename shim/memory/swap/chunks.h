@@ -28,8 +28,8 @@ struct chunk {
 	void (*unmapped)(const struct chunk *chunk);
 	/* The context in which each slice is registered with the driver; NULL: it is not. */
 	CUcontext contexts[CHUNK_SLICES];
-	bool lost_pins; /* a context has ended in which a slice was registered, or it rests */
-	bool needed;    /* rest.c */
+	bool lost_pins;      /* a context has ended in which a slice was registered, or it rests */
+	unsigned int needed; /* rest.c: a bit for each slice */
 	/* Units: the next one that a thread shall touch, and how many are not touched yet. */
 	atomic_size_t next_touch, untouched;
 	size_t n, n_free; /* units in total, and those without bytes of a copy */
@@ -60,6 +60,8 @@ struct chunk *chunk_of(const void *at);
 void chunk_leave(struct chunk *chunk);
 /* Units of one slice; the last slice may have fewer. */
 size_t chunk_slice(const struct chunk *chunk);
+/* The number of the slice that the address lies in. */
+size_t chunk_slice_of(const struct chunk *chunk, const char *at);
 /* The number of the first slice that is not registered. */
 size_t chunk_next_slice(const struct chunk *chunk);
 /* Are all slices registered? */

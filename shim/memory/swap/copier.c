@@ -8,6 +8,7 @@
 
 #include "driver/lookup.h"
 #include "memory/swap/lane.h"
+#include "memory/swap/rest.h"
 #include "work/contexts.h"
 
 #define SLICE (UINT64_C(4) << 20) /* bytes: the most that one call copies to the host */
@@ -37,72 +38,97 @@ static struct transfer *nth(struct copier *c, unsigned int n)
 	return &c->ring[(c->first + n) % COPIER_DEPTH];
 }
 
-/* Copies to the host go in slices, because a call of the driver's that gives access to a mapping
- * waits until the copy that runs has ended. */
-static CUresult submit(struct copier *c, struct segment *segment, bool out)
+/* Sets a mark behind what has been submitted, the first `bytes` of the copy. */
+static CUresult mark(const struct copier *c, struct transfer *transfer, size_t bytes)
 {
-	CUdeviceptr at = segment->base;
-	CUresult result;
+	unsigned int n = transfer->n_marks;
+	CUevent *event = &transfer->marks[n].event;
+	CUresult result =
+	    *event ? CUDA_SUCCESS : REAL(cuEventCreate)(event, CU_EVENT_DISABLE_TIMING);
 
-	segment->copy->store->pin(segment->copy);
-	for (unsigned int i = 0; i < segment->copy->n; i++) {
-		struct part part = segment->copy->parts[i];
-
-		for (size_t done = 0, n; done < part.size; done += n) {
-			n = out && part.size - done > SLICE ? SLICE : part.size - done;
-			result =
-			    out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, c->stream)
-			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, c->stream);
-			if (result)
-				return result;
-			at += n;
-		}
-	}
-	return CUDA_SUCCESS;
+	if (!result)
+		result = REAL(cuEventRecord)(*event, c->stream);
+	transfer->marks[n].bytes = bytes;
+	transfer->n_marks += !result;
+	return result;
 }
 
-/* Once the event has happened the bytes are copied. */
-static CUresult record(struct copier *c, struct segment *segment, bool out)
+/* Copies to the host go in slices, because a call of the driver's that gives access to a mapping
+ * waits until the copy that runs has ended. */
+static CUresult submit_part(const struct copier *c, struct part part, CUdeviceptr at, bool out)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t done = 0, n; done < part.size && !result; done += n) {
+		n = out && part.size - done > SLICE ? SLICE : part.size - done;
+		result =
+		    out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at + done, n, c->stream)
+		        : DRIVER(cuMemcpyHtoDAsync_v2)(at + done, part.at + done, n, c->stream);
+	}
+	return result;
+}
+
+/* Is a mark due behind the first `bytes` of a copy to the host? While nothing rests, none is. */
+static bool is_due(const struct transfer *transfer, size_t bytes)
+{
+	unsigned int n = transfer->n_marks;
+	size_t marked = n ? transfer->marks[n - 1].bytes : 0, size = transfer->segment->size;
+
+	return chunks_resting() && transfer->out && n < COPIER_MARKS - 1 && bytes < size &&
+	       bytes - marked >= size / COPIER_MARKS;
+}
+
+/* A part is pinned while the one before is being copied. */
+static CUresult submit(struct copier *c, struct transfer *transfer)
+{
+	const struct segment *segment = transfer->segment;
+	const struct copy *copy = segment->copy;
+	CUresult result = CUDA_SUCCESS;
+	size_t done = 0;
+
+	for (unsigned int i = 0; i < copy->n && !result; i++) {
+		copy->store->pin(&copy->parts[i]);
+		result = submit_part(c, copy->parts[i], segment->base + done, transfer->out);
+		done += copy->parts[i].size;
+		if (!result && is_due(transfer, done))
+			result = mark(c, transfer, done);
+	}
+	return result ? result : mark(c, transfer, segment->size);
+}
+
+CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = nth(c, c->n);
 	CUresult result;
 
-	if (!transfer->event) {
-		result = REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING);
-		if (result)
-			return result;
-	}
-	result = REAL(cuEventRecord)(transfer->event, c->stream);
-	if (result)
-		return result;
 	transfer->segment = segment;
 	transfer->out = out;
+	transfer->n_marks = transfer->passed = 0;
+	result = submit(c, transfer);
+	if (result) {
+		REAL(cuStreamSynchronize)(c->stream);
+		return result;
+	}
 	c->n++;
 	c->in_flight += segment->size;
 	return CUDA_SUCCESS;
 }
 
-CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
+/* Returns whether the copy has ended. */
+static bool look(struct transfer *transfer)
 {
-	CUresult result = submit(c, segment, out);
-
-	if (!result)
-		result = record(c, segment, out);
-	if (result)
-		REAL(cuStreamSynchronize)(c->stream);
-	return result;
+	do {
+		transfer->result = REAL(cuEventQuery)(transfer->marks[transfer->passed].event);
+		if (transfer->result == CUDA_ERROR_NOT_READY)
+			return false;
+	} while (!transfer->result && ++transfer->passed < transfer->n_marks);
+	return true;
 }
 
 void copier_look(struct copier *c)
 {
-	for (; c->copied < c->n; c->copied++) {
-		struct transfer *transfer = nth(c, c->copied);
-
-		transfer->result = REAL(cuEventQuery)(transfer->event);
-		if (transfer->result == CUDA_ERROR_NOT_READY)
-			return;
-		c->copied_bytes += transfer->segment->size;
-	}
+	for (; c->copied < c->n && look(nth(c, c->copied)); c->copied++)
+		c->copied_bytes += nth(c, c->copied)->segment->size;
 }
 
 bool copier_take(struct copier *c, struct transfer *out)
@@ -118,6 +144,17 @@ bool copier_take(struct copier *c, struct transfer *out)
 	return true;
 }
 
+size_t copier_arrived(const struct copier *c, const struct segment *segment)
+{
+	for (unsigned int i = 0; i < c->n; i++) {
+		const struct transfer *transfer = &c->ring[(c->first + i) % COPIER_DEPTH];
+
+		if (transfer->segment == segment && transfer->out && transfer->passed)
+			return transfer->marks[transfer->passed - 1].bytes;
+	}
+	return 0;
+}
+
 bool copier_restores(const struct copier *c)
 {
 	for (unsigned int i = 0; i < c->n; i++)
@@ -128,10 +165,12 @@ bool copier_restores(const struct copier *c)
 
 void copier_end(struct copier *c)
 {
-	for (int i = 0; i < COPIER_DEPTH; i++) {
-		if (c->ring[i].event)
-			REAL(cuEventDestroy_v2)(c->ring[i].event);
-		c->ring[i].event = NULL;
+	for (int i = 0; i < COPIER_DEPTH * COPIER_MARKS; i++) {
+		CUevent *event = &c->ring[i / COPIER_MARKS].marks[i % COPIER_MARKS].event;
+
+		if (*event)
+			REAL(cuEventDestroy_v2)(*event);
+		*event = NULL;
 	}
 	REAL(cuStreamDestroy_v2)(c->stream);
 	c->context = NULL;

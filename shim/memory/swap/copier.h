@@ -16,10 +16,18 @@
 
 struct segment;
 
+#define COPIER_MARKS 8 /* the most that are set in one copy */
+
 /* The copy of one segment's bytes, out (to the host) or in (to the device). */
 struct transfer {
 	struct segment *segment;
-	CUevent event;   /* recorded behind the copy */
+	/* Events behind the first `bytes` of them. Of n_marks the first `passed` have happened; the
+	 * last one is behind the whole copy. */
+	struct {
+		CUevent event;
+		size_t bytes;
+	} marks[COPIER_MARKS];
+	unsigned int n_marks, passed;
 	CUresult result; /* set when the copy has ended */
 	bool out;
 };
@@ -48,6 +56,9 @@ CUresult copier_begin(struct copier *copier, struct segment *segment, bool out);
 void copier_look(struct copier *copier);
 /* Takes the first of those that have ended. Returns false if there is none. */
 bool copier_take(struct copier *copier, struct transfer *out);
+/* How many bytes of a segment, the first ones, are known to have come to the host, of a copy that
+ * has not been taken yet. */
+size_t copier_arrived(const struct copier *copier, const struct segment *segment);
 /* Is a segment still being copied to the device? */
 bool copier_restores(const struct copier *copier);
 /* Destroys the stream, which is idle, and the events. */

@@ -19,6 +19,8 @@
 #define LONGEST_PAUSE_NS 1000000
 #define PRELOAD_PAUSE_NS 10000000 /* the longest pause in a preload, which nobody waits for */
 
+static bool rests; /* the last step left something to be unregistered */
+
 /* -- the orders of one lane ------------------------------------------------------------- */
 
 static void report_moved(const struct lane *lane)
@@ -138,7 +140,8 @@ static bool step(void)
 	for_each_lane(lane)
 		if (lane->asked)
 			busy |= step_lane(lane);
-	busy |= chunks_rest_step();
+	rests = chunks_rest_step();
+	busy |= rests;
 	if (!busy && all_idle() && channels_stop_phase() == STOP_NONE) {
 		swap_free_deferred(false);
 		copy_space_trim();
@@ -154,7 +157,9 @@ static int64_t pause_ns(void)
 		if (lane->asked && (lane->busy || lane->mode != LANE_IDLE) &&
 		    lane->pause_ns < least)
 			least = lane->pause_ns;
-	return least < INT64_MAX ? least : LONGEST_PAUSE_NS;
+	if (least < INT64_MAX)
+		return least;
+	return rests ? LANE_PAUSE_NS : LONGEST_PAUSE_NS;
 }
 
 /* -- restoring ---------------------------------------------------------------------- */

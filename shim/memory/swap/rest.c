@@ -1,4 +1,4 @@
-/* rest.c: which chunks can be unregistered while a job moves, and when. */
+/* rest.c: what of the chunks can be unregistered while a job moves, and when. */
 #include "memory/swap/rest.h"
 
 #include "base/clock.h"
@@ -10,7 +10,8 @@
 #include "work/captures.h"
 #include "work/contexts.h"
 
-#define LOOK_NS (UINT64_C(1) * 1000000) /* between two looks: each passes over all segments */
+/* From a look that has found nothing to the next one: each passes over all segments. */
+#define LOOK_NS (UINT64_C(1) * 1000000)
 
 /* Used by the client thread only. */
 static bool rests, more;
@@ -18,50 +19,54 @@ static uint64_t looked_at;
 
 /* -- the caller holds swap_lock and chunks_lock --------------------------------------------- */
 
-static void need(const struct copy *copy)
+/* arrived: so many bytes of the copy have come. */
+static void need(const struct copy *copy, size_t arrived)
 {
 	for (unsigned int i = 0; copy && i < copy->n; i++) {
-		struct chunk *chunk = chunk_of(copy->parts[i].at);
+		const struct part *part = &copy->parts[i];
+		struct chunk *chunk = arrived < part->size ? chunk_of(part->at) : NULL;
 
 		if (chunk)
-			chunk->needed = true;
+			chunk->needed |= 1u << chunk_slice_of(chunk, part->at);
+		arrived -= arrived < part->size ? arrived : part->size;
 	}
 }
 
-/* Notes the chunks to which bytes may still be copied, or from which they are just being copied.
+/* Notes the slices to which bytes may still be copied, or from which they are just being copied.
  * Returns true if copies may be made that need units which are free. */
 static bool note_needed(void)
 {
 	bool any = false;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		chunk->needed = false;
+		chunk->needed = 0;
 	for_each_lane(lane) {
 		for (const struct segment *s = lane->oldest; s; s = s->newer) {
 			if ((s->state != SEGMENT_RESIDENT && !s->moving) || carrier_takes(s))
 				continue;
-			need(s->copy);
-			any |= s->moving || !s->fixed;
+			need(s->copy, s->moving ? copier_arrived(&lane->copier, s) : 0);
+			any |= !s->copy && !s->fixed;
 		}
 	}
 	return any;
 }
 
-static bool may_rest(const struct chunk *chunk, bool free_units_needed)
+/* The slices, a bit for each. */
+static unsigned int may_rest(const struct chunk *chunk, bool free_units_needed)
 {
-	bool pinned = false;
+	unsigned int pinned = 0;
 
 	for (int slice = 0; slice < CHUNK_SLICES; slice++)
-		pinned |= chunk->contexts[slice] != NULL;
-	return pinned && !chunk->needed && !(free_units_needed && chunk->n_free);
+		pinned |= chunk->contexts[slice] ? 1u << slice : 0;
+	return free_units_needed && chunk->n_free ? 0 : pinned & ~chunk->needed;
 }
 
-static struct chunk *find(void)
+static struct chunk *find(unsigned int *slices)
 {
 	bool free_units_needed = note_needed();
 	struct chunk *chunk = chunks;
 
-	while (chunk && !may_rest(chunk, free_units_needed))
+	while (chunk && !(*slices = may_rest(chunk, free_units_needed)))
 		chunk = chunk->next;
 	return chunk;
 }
@@ -72,15 +77,16 @@ static struct chunk *find(void)
  * are begun before the next one. */
 static void rest_one(CUcontext context, void *found)
 {
+	unsigned int slices = 0;
 	struct chunk *chunk;
 
 	(void)context;
 	lock_take(&swap_lock);
 	lock_take(&chunks_lock);
-	chunk = find();
+	chunk = find(&slices);
 	lock_give(&swap_lock);
 	if (chunk)
-		chunk_unpin(chunk);
+		chunk_unpin(chunk, slices);
 	lock_give(&chunks_lock);
 	*(bool *)found = chunk;
 }
@@ -99,6 +105,11 @@ void chunks_rest(bool rest)
 	looked_at = 0;
 }
 
+bool chunks_resting(void)
+{
+	return rests;
+}
+
 bool chunks_rest_step(void)
 {
 	bool evicting = any_lane(LANE_EVICTING), tried = false;
@@ -115,7 +126,7 @@ bool chunks_rest_step(void)
 		if (lane->asked && !tried)
 			tried = contexts_with(lane->device, NULL, rest_one, &more);
 	captures_mode(mode);
-	looked_at = now_ns();
+	looked_at = more ? 0 : now_ns();
 	more |= evicting; /* what it copies now will rest too, when it has ended */
 	return more;
 }

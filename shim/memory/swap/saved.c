@@ -71,7 +71,7 @@ struct gl_saved *saved_list(void)
 /* The addresses remain, without memory. The node's memory is given back. */
 static void give(struct chunk *chunk)
 {
-	chunk_unpin(chunk);
+	chunk_unpin(chunk, CHUNK_ALL);
 	mmap(chunk->base, chunk->size, PROT_NONE,
 	     MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (chunk->unmapped)

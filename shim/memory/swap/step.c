@@ -151,6 +151,7 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer, s
 
 	if (transfer->result && transfer->out) { /* it leaves for the host */
 		moves_put_back(segment);
+		moves_restart_out(lane); /* so does what was asked for before it */
 		if (lane->mode == LANE_EVICTING)
 			lane->bytes_left = UINT64_MAX;
 	} else if (transfer->result) {

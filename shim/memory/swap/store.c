@@ -114,7 +114,7 @@ static enum store_answer pin_some(void)
 	lock_take(&chunks_lock);
 	answer = chunks_being_touched() || node_chunks_requested() ? STORE_LATER : STORE_NONE;
 	chunk = first_unpinned();
-	if (chunk && (chunks_hurried() ? chunk_pin(chunk) : chunk_pin_slice(chunk)))
+	if (chunk && (chunks_hurried() ? chunk_pin(chunk) : chunk_pin_some(chunk)))
 		answer = STORE_READY;
 	lock_give(&chunks_lock);
 	return answer;
@@ -181,11 +181,11 @@ static void give(struct copy *copy)
 	free(copy);
 }
 
-static void pin(const struct copy *copy)
+static void pin(const struct part *part)
 {
 	lock_take(&chunks_lock);
-	for (unsigned int i = 0; chunks_lost_pins() && i < copy->n; i++)
-		chunk_pin(chunk_of(copy->parts[i].at));
+	if (chunks_lost_pins())
+		chunk_pin_at(part->at);
 	lock_give(&chunks_lock);
 }
 

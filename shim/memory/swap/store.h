@@ -31,8 +31,8 @@ struct store {
 	enum store_answer (*take)(size_t size, struct copy **out);
 	/* Frees it. */
 	void (*give)(struct copy *copy);
-	/* Pins it again if a context has ended in which it was pinned. A context is current. */
-	void (*pin)(const struct copy *copy);
+	/* Pins a part of a copy again if it was unpinned. A context is current. */
+	void (*pin)(const struct part *part);
 	/* Gets host memory until so much of it is free, and returns how much is. */
 	uint64_t (*grow)(uint64_t bytes);
 	/* The same, since it will be needed soon: the pages are made by several threads. */

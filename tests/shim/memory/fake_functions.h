@@ -29,6 +29,8 @@
 	FUNCTION(cuMemMap)                                                                         \
 	FUNCTION(cuMemUnmap)                                                                       \
 	FUNCTION(cuMemSetAccess)                                                                   \
+	FUNCTION(cuMemExportToShareableHandle)                                                     \
+	FUNCTION(cuMemImportFromShareableHandle)                                                   \
 	FUNCTION(cuMemcpyDtoHAsync_v2)                                                             \
 	FUNCTION(cuMemcpyHtoDAsync_v2)                                                             \
 	FUNCTION(cuModuleLoadData)                                                                 \

@@ -159,3 +159,22 @@ FAKE(cuMemSetAccess)(CUdeviceptr base, size_t size, const CUmemAccessDesc *acces
 		result = CUDA_ERROR_INVALID_VALUE;
 	return result;
 }
+
+FAKE(cuMemExportToShareableHandle)
+(void *file, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+ unsigned long long flags)
+{
+	(void)type;
+	(void)flags;
+	*(int *)file = dup(physicals[handle - 1].file);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuMemImportFromShareableHandle)
+(CUmemGenericAllocationHandle *handle, void *file, CUmemAllocationHandleType type)
+{
+	(void)handle;
+	(void)file;
+	(void)type;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

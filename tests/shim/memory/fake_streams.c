@@ -131,7 +131,12 @@ FAKE(cuEventRecord)(CUevent event, CUstream stream)
 
 FAKE(cuEventQuery)(CUevent event)
 {
-	return is_held(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	if (!is_held(event))
+		return CUDA_SUCCESS;
+	if (!fake_driver.happen)
+		return CUDA_ERROR_NOT_READY;
+	fake_driver.happen--;
+	return CUDA_SUCCESS;
 }
 
 FAKE(cuEventSynchronize)(CUevent event)

@@ -185,7 +185,7 @@ void it_is_pinned_in_slices_and_copies_stay_within_them(void)
 	for (int i = 0; i < 4; i++)
 		pointers[i] = swapped_block(24 * MIB, (uint8_t)i);
 	keep(96 * MIB);
-	CHECK(get_ready() == 32 * MIB);
+	CHECK(get_ready() == 20 * MIB);
 	CHECK(fake_driver.pinned == 160 * MIB && node.takes == 1);
 	hand_over();
 	CHECK(fake_driver.used[0] == 0);
@@ -199,7 +199,7 @@ void a_handoff_may_come_in_between(void)
 {
 	CUdeviceptr pointer = begin_pinning();
 
-	CHECK(fake_driver.pinned == 32 * MIB);
+	CHECK(fake_driver.pinned == 20 * MIB);
 	check_handoff(pointer, 160 * MIB);
 	CHECK(node.takes == 1);
 }

@@ -58,11 +58,16 @@
 	CASE(an_old_kernel_has_its_pages_touched_by_hand)                                          \
 	CASE(helpers_may_end_before_the_next_one_starts)
 
+/* carrier_cases.c */
+#define CARRIER_CASES(CASE) CASE(what_a_carrier_does_not_take_goes_by_the_host)
+
 /* rest_cases.c */
 #define REST_CASES(CASE)                                                                           \
 	CASE(what_will_be_needed_stays_registered_while_the_job_works)                             \
 	CASE(what_has_left_rests_and_the_rest_waits_for_its_bytes)                                 \
 	CASE(bytes_under_way_keep_their_memory_registered)                                         \
+	CASE(what_has_come_of_a_segment_rests_before_all_of_it_has)                                \
+	CASE(only_what_is_copied_is_registered_again)                                              \
 	CASE(what_was_away_before_rests_too)                                                       \
 	CASE(what_comes_back_is_registered_again)
 
@@ -108,6 +113,7 @@ MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
 HOST_MEMORY_CASES(CASE)
+CARRIER_CASES(CASE)
 REST_CASES(CASE)
 DETAILS_CASES(CASE)
 LANE_CASES(CASE)

@@ -5,9 +5,13 @@
 #include "memory/swap/store.h"
 
 #define ALL (24 * MIB) /* six segments, each with a chunk of its own */
+/* One chunk for all, with slices of which the first has a half of the fifth segment's copy. */
+#define CHUNK (144 * MIB)
+#define SLICE_OF_CHUNK (CHUNK / 8)
+#define MANY 1000000 /* steps, which take longer than any pause between two looks */
 
-/* The program has ALL, filled with 1, and host memory of its own for it, ready. */
-static CUdeviceptr begin(void)
+/* The program has ALL, filled with 1, and host memory of its own, so much, ready. */
+static CUdeviceptr begin_with(uint64_t host)
 {
 	struct gl_memory all = amount_of(ALL);
 	CUdeviceptr pointer;
@@ -18,10 +22,21 @@ static CUdeviceptr begin(void)
 	memory_mover.expect(&all);
 	while (memory_mover.prepare() > 0)
 		;
-	CHECK(fake_driver.pinned == ALL);
+	CHECK(fake_driver.pinned == host);
 	memory_mover.rest(true);
 	step_until_idle();
 	return pointer;
+}
+
+static CUdeviceptr begin(void)
+{
+	return begin_with(ALL);
+}
+
+static CUdeviceptr begin_in_one_chunk(void)
+{
+	swap_store->set_piece(CHUNK);
+	return begin_with(CHUNK);
 }
 
 void what_will_be_needed_stays_registered_while_the_job_works(void)
@@ -57,6 +72,37 @@ void bytes_under_way_keep_their_memory_registered(void)
 	fake_driver.hold_events = false;
 	step_until_idle();
 	CHECK(fake_driver.pinned == 0);
+}
+
+void what_has_come_of_a_segment_rests_before_all_of_it_has(void)
+{
+	struct gl_memory all = amount_of(ALL);
+
+	begin_in_one_chunk();
+	fake_driver.hold_events = true;
+	memory_mover.allow_eviction();
+	memory_mover.evict(&all);
+	for (int i = 0; i < 100; i++)
+		CHECK(memory_mover.step());
+	CHECK(fake_driver.pinned == CHUNK);
+	fake_driver.happen = 5; /* four segments, and a half of the fifth */
+	for (int i = 0; i < MANY && fake_driver.pinned > SLICE_OF_CHUNK; i++)
+		CHECK(memory_mover.step());
+	CHECK(fake_driver.pinned == SLICE_OF_CHUNK && fake_driver.used[0] >= 8 * MIB);
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(fake_driver.used[0] == 0 && fake_driver.pinned == 0);
+}
+
+void only_what_is_copied_is_registered_again(void)
+{
+	CUdeviceptr pointer = begin_in_one_chunk();
+
+	hand_over();
+	CHECK(fake_driver.pinned == 0);
+	memory_mover.rest(false);
+	hold();
+	CHECK(filled(pointer, ALL, 1) && fake_driver.pinned == 2 * SLICE_OF_CHUNK);
 }
 
 void what_was_away_before_rests_too(void)
