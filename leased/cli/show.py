@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import Device, Status
+from leased.api.answers import Device, Status, devices_of
 from leased.base.requests import shown
 from leased.base.words import count, jobs, size
 from leased.cli import (
@@ -191,7 +191,7 @@ def _modes(answer: Status) -> list[Text]:
 def _is_free(device: Device, answer: Status) -> bool:
     """No job is there to share it, and nobody has said how it is to be shared."""
     plain = device["mode"] == "shared" and device["lock"] is None
-    return plain and not any(device["uuid"] in t["gpus"] for t in answer["tenants"])
+    return plain and not any(device["uuid"] in devices_of(t) for t in answer["tenants"])
 
 
 def usual_view(names: Names) -> View:
