@@ -232,6 +232,13 @@ static int join(struct gpu_lease_chain *chain, int end)
 		close(end);
 		return 0;
 	}
+	if (memcmp(hello.mark, CHAIN_MARK, sizeof(hello.mark))) {
+		close(end);
+		close(file);
+		return fail(GPU_LEASE_CHAIN_SYSTEM,
+		            "the chain's keeper is of another release of gpu-lease; let the "
+		            "components that began before the update end first");
+	}
 	if (hello.status || file < 0) {
 		close(end);
 		return fail(GPU_LEASE_CHAIN_LIMIT,

@@ -15,10 +15,19 @@ from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.chain import LIBRARY, SWAP, Components
+from tests.support.chain import BUILT, LIBRARY, SWAP, Components
 from tests.support.programs import tell
 
 MIB = 1 << 20
+OPENS = """
+from gpu_lease.chain import Chain, ChainError
+from tests.emugpu.program_api import say, setup
+setup()
+try:
+    say(Chain())
+except ChainError as fault:
+    say(f"{type(fault).__name__}: {fault}")
+"""
 
 
 @pytest.fixture
@@ -45,6 +54,31 @@ def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Comp
     assert "active=0 inactive=1" in one("used")
     assert two("alloc", 5 * MIB).isdigit()
     assert "active=1 inactive=0" in one("used"), "it is used again"
+
+
+def older_release(folder: Path) -> Path:
+    """The library of one, with its keeper beside it: its mark is another one."""
+    for file in BUILT.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes().replace(b"GPLCHN1", b"GPLCHN0"))
+            (folder / file.name).chmod(0o755)
+    return folder / LIBRARY.name
+
+
+def test_a_keeper_of_another_release_is_not_joined(
+    component: Components, tenant: Start, tmp_path: Path
+) -> None:
+    """As after an update under a job: its table may have another layout."""
+    component.library = older_release(tmp_path)
+    one, two = component(), component()
+    one("alloc", 4096)
+    assert two("get", one("put", 0)).isdigit(), "they understand each other"
+    newer = tenant(1, SWAP, "-c", OPENS, env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)})
+    said = finish(newer)
+    assert said.startswith(
+        "SystemFault: the chain's keeper is of another release of gpu-lease; "
+    ), said
+    assert "members=2" in one("used")
 
 
 def test_each_taker_gets_it_once(component: Components) -> None:
