@@ -150,6 +150,7 @@ def test_a_job_that_has_moved_is_on_the_gpu_that_it_has_now() -> None:
     assert [one for one in said if one.startswith("GPU 0 is shared, side by side")] == []
     assert [one for one in said if "GPU 0" in one and "100" in one] == []
     assert len([one for one in said if "GPU 1" in one and "100" in one]) == 3
+    assert "job 100 has moved; Slurm counts it where it began" in said
 
 
 @pytest.mark.parametrize(
