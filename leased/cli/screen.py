@@ -173,15 +173,16 @@ def _state(tenant: Tenant) -> str:
     return PARKED_BY.get(parked["by"] if parked else "", tenant["state"])
 
 
-def _had(tenant: Tenant, key: str) -> float:
-    """Of its GPUs at once, and before that of those from which it has moved."""
+def had(tenant: Tenant, key: str) -> float:
+    """A figure of its usage: of its GPUs, which it has at once, and of those from which it has
+    moved, before that."""
     used, now = tenant["gpus"], devices_of(tenant)
-    left = sum(float(had.get(key, 0)) for uuid, had in used.items() if uuid not in now)
+    left = sum(float(its.get(key, 0)) for uuid, its in used.items() if uuid not in now)
     return left + max((float(used[uuid].get(key, 0)) for uuid in now if uuid in used), default=0.0)
 
 
 def _job(tenant: Tenant, index: Mapping[str, int], view: View) -> list[Text]:
-    lease, wait, handoffs = (_had(tenant, key) for key in ("lease_s", "wait_s", "handoffs"))
+    lease, wait, handoffs = (had(tenant, key) for key in ("lease_s", "wait_s", "handoffs"))
     state = _state(tenant)
     last = f"{view.of_job(tenant['job_id']).lease:.0%}" if view.rates else f"{handoffs:.0f}"
     more = [tenant["lock"], f"{tenant['quantum_s']:g} s", str(tenant["clients"])]

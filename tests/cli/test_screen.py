@@ -153,6 +153,17 @@ def test_a_job_that_has_moved_is_on_the_gpu_that_it_has_now() -> None:
     assert "job 100 has moved; Slurm counts it where it began" in said
 
 
+def test_the_lease_of_a_job_that_has_moved_goes_on() -> None:
+    """It had more of the GPU that it left than it has of the other one."""
+    answers = [moved(status(jobs=1)) for _ in range(2)]
+    answers[1]["tenants"][0]["gpus"]["GPU-1"]["lease_s"] += 9.0
+    asked = iter(answers)
+    sampler = top.Sampler(lambda: next(asked))
+    sampler.sample()
+    (tenant,) = sampler.sample()["tenants"]
+    assert tenant["lease_share"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("by", "word"), [("a move", "moves"), ("a checkpoint", "saves"), ("user 0", "parked")]
 )
