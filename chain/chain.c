@@ -242,8 +242,8 @@ static int join(struct gpu_lease_chain *chain, int end)
 		if (file >= 0)
 			close(file);
 		return fail(GPU_LEASE_CHAIN_SYSTEM,
-		            "the chain's keeper is of another release of gpu-lease; end the "
-		            "chain's components, and start them again");
+		            "the chain's keeper is of another release of gpu-lease; let the "
+		            "components that began before the update end first");
 	}
 	if (hello.status || file < 0) {
 		close(end);

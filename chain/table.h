@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* Of handles, and of what this file says: another number once anything of it is another thing. */
 #define CHAIN_MARK "GPLCHN2"
 #define CHAIN_BUFFERS 4096
 #define CHAIN_MEMBERS 64

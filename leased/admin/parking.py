@@ -8,8 +8,6 @@ from leased.base.requests import Request, get_job
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.moving.mover import BY as MOVE
-from leased.moving.saver import BY as SAVE
 from leased.processes.identity import Peer
 
 USER = "user "  # followed by the uid of the user who has parked the job
@@ -28,7 +26,7 @@ def unpark(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     found = _named(leases, request, peer)
     for tenant in found:
         parked = leases.view.tenant(tenant.job_id).parked
-        if parked is not None and parked.by in (MOVE, SAVE):
+        if parked is not None and parked.by in (answers.MOVE, answers.CHECKPOINT):
             raise Refused(f"job {tenant.job} is parked by {parked.by}", "wait for its end")
         if parked is not None and parked.suspended:
             raise Refused(f"job {tenant.job} is suspended", "use scontrol resume")

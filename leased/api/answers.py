@@ -9,6 +9,7 @@ a field that came later is read with .get().
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
@@ -202,8 +203,11 @@ class Device(TypedDict):
     handoff_times: NotRequired[HandoffTimes]
 
 
+MOVE, CHECKPOINT = "a move", "a checkpoint"
+
+
 class Parked(TypedDict):
-    """A job was parked. by: who asked for it."""
+    """A job was parked. by: who asked for it, or MOVE or CHECKPOINT, for the time of one."""
 
     since_s: float
     by: str
@@ -277,8 +281,8 @@ class OnNodes(TypedDict):
 class Tenant(TypedDict):
     """One job. job: as squeue shows it. The rest is by device (UUID): total_bytes (what it
     sees of the device's memory), resident_bytes, fixed (bytes that cannot leave, by reason),
-    kept_out, slices, gpus (usage). Older daemons do not say total_bytes, fixed, clean, opened,
-    share, channels and slices."""
+    kept_out, slices, gpus (usage, also of devices from which it has moved). Older daemons do not
+    say total_bytes, fixed, clean, opened, share, channels and slices."""
 
     job_id: int
     job: str
@@ -309,6 +313,11 @@ class Tenant(TypedDict):
     gpus: dict[str, Figures]
     on_nodes: NotRequired[OnNodes | None]  # None: it is on this node alone
     lease_share: NotRequired[float | None]  # gpu-leasectl top adds it
+
+
+def devices_of(tenant: Tenant) -> Collection[str]:
+    """The devices that a job has now."""
+    return tenant["resident_bytes"].keys()
 
 
 class TenantPage(TypedDict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.api import own_job_answers as answers
+from leased.api.answers import CHECKPOINT, MOVE
 from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count, first_of, size
@@ -56,6 +57,8 @@ def park_text(answer: answers.Mine) -> str:
 
 def _parks(job: answers.OwnJob) -> str:
     there = sum(gpu["resident_bytes"] for gpu in job["gpus"])
+    if job["parked"] and job["parked"]["by"] in (MOVE, CHECKPOINT):
+        return f"job {job['job']} {_state(job)}; it is not parked besides"
     if job["state"] == "parked" and not there:
         return f"job {job['job']} is parked: none of its memory is on a GPU until its next launch"
     return f"job {job['job']} is being parked: {size(there)} leave the GPU now"
@@ -108,10 +111,14 @@ def _state(job: answers.OwnJob) -> str:
         "waits": f"has waited for its {gpu}{since}" if since else f"waits for its {gpu}",
         "idle": f"does not use its {gpu} now",
         "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its {gpu}",
+        MOVE: f"has been on its way to another GPU{since}",
+        CHECKPOINT: f"has stood still for a checkpoint{since}",
     }
+    by = job["parked"]["by"] if job["parked"] else ""
+    does = words[by if by in (MOVE, CHECKPOINT) else job["state"]]
     of_class = show_classes.option(job.get("job_class"))
     return (
-        f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
+        f"{does}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
         f"tq:{job['quantum_s']:g}{of_class}, {count(job['clients'], 'process')})"
     )
 

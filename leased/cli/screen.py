@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import Device, Status, Tenant
+from leased.api.answers import CHECKPOINT, MOVE, Device, Status, Tenant, devices_of
 from leased.base.words import size
 from leased.cli.called import Called
 from leased.cli.names import Names
@@ -21,6 +21,7 @@ FIRST = {"holds": 0, "waits": 1}  # of the states; who is idle comes last
 MODES = {"exclusive": "by turns"}
 STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": "red"}
 STYLES |= {"draining": "red"}
+PARKED_BY = {MOVE: "moves", CHECKPOINT: "saves"}
 
 Key = Callable[[Tenant, JobRates], Any]
 # By what jobs can be sorted; each is a word of the footer.
@@ -165,18 +166,31 @@ def jobs(answer: Status, view: View, most: int | None = None) -> Table:
     return table
 
 
+def _state(tenant: Tenant) -> str:
+    if tenant.get("stopped"):
+        return "stopped"
+    parked = tenant["parked"]
+    return PARKED_BY.get(parked["by"] if parked else "", tenant["state"])
+
+
+def had(tenant: Tenant, key: str) -> float:
+    """A figure of its usage: of its GPUs, which it has at once, and of those from which it has
+    moved, before that."""
+    used, now = tenant["gpus"], devices_of(tenant)
+    left = sum(float(its.get(key, 0)) for uuid, its in used.items() if uuid not in now)
+    return left + max((float(used[uuid].get(key, 0)) for uuid in now if uuid in used), default=0.0)
+
+
 def _job(tenant: Tenant, index: Mapping[str, int], view: View) -> list[Text]:
-    used = list(tenant["gpus"].values())
-    lease, wait = (max((u[key] for u in used), default=0.0) for key in ("lease_s", "wait_s"))
-    handoffs = max((u["handoffs"] for u in used), default=0)
-    state = "stopped" if tenant.get("stopped") else tenant["state"]
-    last = f"{view.of_job(tenant['job_id']).lease:.0%}" if view.rates else str(handoffs)
+    lease, wait, handoffs = (had(tenant, key) for key in ("lease_s", "wait_s", "handoffs"))
+    state = _state(tenant)
+    last = f"{view.of_job(tenant['job_id']).lease:.0%}" if view.rates else f"{handoffs:.0f}"
     more = [tenant["lock"], f"{tenant['quantum_s']:g} s", str(tenant["clients"])]
     return [
         Text(tenant["job"]),
         Text(view.names.user(tenant["uid"])),
         Text(view.names.job(tenant["job_id"])),
-        Text(ranges(index[uuid] for uuid in tenant["gpus"] if uuid in index) or "?"),
+        Text(ranges(index[uuid] for uuid in devices_of(tenant) if uuid in index) or "?"),
         Text(state, STYLES.get(state, "")),
         Text(tenant.get("memory", "")),
         Text(size(sum(tenant["resident_bytes"].values()))),

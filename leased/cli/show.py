@@ -10,9 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import Device, Status
+from leased.api.answers import Device, Status, devices_of
 from leased.base.requests import shown
-from leased.base.words import count, jobs, size
+from leased.base.words import count, jobs, named, size
 from leased.cli import (
     screen,
     show_chains,
@@ -154,6 +154,14 @@ def kept_out(answer: Status) -> list[str]:
     ]
 
 
+def moved(answer: Status) -> list[str]:
+    """Jobs that were on another GPU before."""
+    away = [t["job"] for t in answer["tenants"] if t["gpus"].keys() - devices_of(t)]
+    alone = len(away) == 1
+    words = "has moved; Slurm counts it" if alone else "have moved; Slurm counts them"
+    return [f"{named(away)} {words} where {'it' if alone else 'they'} began"] if away else []
+
+
 def notes(answer: Status) -> list[Text]:
     """Sentences about the GPUs and jobs; faults come first."""
     lines = [Text(answer["store_fault"], "bold red")] if answer["store_fault"] else []
@@ -168,6 +176,7 @@ def notes(answer: Status) -> list[Text]:
     words += [*show_memory.fixed(answer), *show_memory.clean(answer)]
     words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
     words += show_chains.lines(answer) + show_channels.lines(answer) + show_nodes.lines(answer)
+    words += moved(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 
@@ -191,7 +200,7 @@ def _modes(answer: Status) -> list[Text]:
 def _is_free(device: Device, answer: Status) -> bool:
     """No job is there to share it, and nobody has said how it is to be shared."""
     plain = device["mode"] == "shared" and device["lock"] is None
-    return plain and not any(device["uuid"] in t["gpus"] for t in answer["tenants"])
+    return plain and not any(device["uuid"] in devices_of(t) for t in answer["tenants"])
 
 
 def usual_view(names: Names) -> View:

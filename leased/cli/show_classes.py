@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.api.answers import Status
+from leased.api.answers import Status, devices_of
 from leased.base.words import grouped
 
 NOT_WELL = ("unhealthy", "overlimit")
@@ -12,7 +12,7 @@ def lines(answer: Status) -> list[str]:
     """For each GPU its online and offline jobs, and by how much the first are slowed down."""
     found = []
     for device in answer["devices"]:
-        there = [t for t in answer["tenants"] if device["uuid"] in t["gpus"]]
+        there = [t for t in answer["tenants"] if device["uuid"] in devices_of(t)]
         classed = [(t["job"], its) for t in there if (its := t.get("job_class", "none")) != "none"]
         words = [f"{who} {'are' if many else 'is'} {its}" for who, many, its in grouped(classed)]
         slowdown = device.get("online_slowdown")

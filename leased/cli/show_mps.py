@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.api.answers import Device, Mps, Status
+from leased.api.answers import Device, Mps, Status, devices_of
 from leased.base.words import count, grouped, jobs
 
 CHANNELS = "its server has the channel groups, so that no time slice is set and no kernel stopped"
@@ -19,7 +19,7 @@ def lines(answer: Status) -> list[str]:
     parts: dict[str, list[tuple[str, str]]] = {}
     for tenant in answer["tenants"]:
         if tenant.get("space") == "mps" and tenant.get("sm", 1.0) < 1:
-            for uuid in tenant["gpus"]:
+            for uuid in devices_of(tenant):
                 parts.setdefault(uuid, []).append((tenant["job"], f"{tenant['sm']:.0%}"))
     found = []
     for device in answer["devices"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.api.answers import Share, Status
+from leased.api.answers import Share, Status, devices_of
 from leased.base.words import grouped
 
 
@@ -17,7 +17,7 @@ def lines(answer: Status) -> list[str]:
 def _requested(answer: Status, shares: dict[str, Share]) -> list[str]:
     found = []
     for device in answer["devices"]:
-        there = [t["job"] for t in answer["tenants"] if device["uuid"] in t["gpus"]]
+        there = [t["job"] for t in answer["tenants"] if device["uuid"] in devices_of(t)]
         each = ((job, _named(shares[job])) for job in there if job in shares)
         words = [f"{who} {named}{' each' * many}" for who, many, named in grouped(each)]
         if words:

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from leased.api.answers import Status, Tenant
+from leased.api.answers import Status
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count
 from leased.cli import keys, screen, show
@@ -41,7 +41,7 @@ class Sampler:
         """
         answer = self.ask()
         now = time.monotonic()
-        leases = {t["job_id"]: _lease_s(t) for t in answer["tenants"]}
+        leases = {t["job_id"]: screen.had(t, "lease_s") for t in answer["tenants"]}
         for tenant in answer["tenants"]:
             before = self.leases.get(tenant["job_id"])
             had = None if before is None else leases[tenant["job_id"]] - before
@@ -51,11 +51,6 @@ class Sampler:
             )
         self.leases, self.at = leases, now
         return answer
-
-
-def _lease_s(tenant: Tenant) -> float:
-    """Seconds of lease; those of a gang's devices pass together."""
-    return float(max((used["lease_s"] for used in tenant["gpus"].values()), default=0.0))
 
 
 def samples(

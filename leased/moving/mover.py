@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from leased.api.answers import MOVE
 from leased.base.errors import Refused
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
@@ -40,7 +41,6 @@ from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 
-BY = "a move"  # the name by which status says who has parked the job
 KEPT = 64  # moves that are over, for those who ask how they ended
 END_S = 10.0  # for the driver's steps, when the daemon ends
 PHASES = ("driver", "ready", "turn", "away", "there")
@@ -100,7 +100,7 @@ class Mover:
     ):
         self._leases = leases
         self._carriers = carriers
-        self._drain = Drain(leases, BY)
+        self._drain = Drain(leases, MOVE)
         self._store = store
         self._nvml = nvml
         self._mark = MarkFile(directory)

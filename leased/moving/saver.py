@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from leased.api.answers import CHECKPOINT
 from leased.base.errors import Refused
 from leased.leasing import moved as books
 from leased.leasing.leases import Leases
@@ -23,7 +24,6 @@ from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
-BY = "a checkpoint"
 LIST_S = 10.0  # for a process to list its copies
 SILENT_S = 60.0  # whoever saves it asks every second
 DRAINS, LISTED, OVER, FAILED = "drains", "listed", "over", "failed"
@@ -47,7 +47,7 @@ class Saver:
     def __init__(self, leases: Leases, carriers: Carriers):
         self._leases = leases
         self._carriers = carriers
-        self._drain = Drain(leases, BY)
+        self._drain = Drain(leases, CHECKPOINT)
         self._saves: dict[int, Save] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 

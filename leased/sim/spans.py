@@ -28,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Lane:
-    """One run of a job on a device. name: the job as squeue showed it."""
+    """All runs of a job on a device. name: the job as squeue showed it."""
 
     job: int
     name: str
@@ -136,23 +136,32 @@ def _device(history: History, uuid: str, runs: Sequence[Run], window: _Window) -
     return DeviceSpans(
         history.devices.index(uuid),
         uuid,
-        tuple(_lane(run, uuid, window) for run in runs),
+        tuple(_lane(of_job, uuid, window) for of_job in _by_job(runs)),
         tuple(_handoffs(runs, window)),
         window.series(history.rooms.get(uuid, ())),
         window.series(history.resident.get(uuid, ())),
     )
 
 
-def _lane(run: Run, uuid: str, window: _Window) -> Lane:
-    spans = [span for wait in run.waits for span in window.span(WAITS, wait.since, wait.until)]
-    for hold in run.holds:
+def _by_job(runs: Sequence[Run]) -> list[list[Run]]:
+    """One that moves away and comes back, or is requeued, has several, one after the other."""
+    found: dict[int, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.job, []).append(run)
+    return list(found.values())
+
+
+def _lane(runs: Sequence[Run], uuid: str, window: _Window) -> Lane:
+    waits = [wait for run in runs for wait in run.waits]
+    spans = [span for wait in waits for span in window.span(WAITS, wait.since, wait.until)]
+    for hold in (hold for run in runs for hold in run.holds):
         leaves = hold.until if hold.revoked is None else max(hold.begun, hold.revoked)
         spans += window.span(COMES, hold.since, hold.begun)
         spans += window.span(HOLDS, hold.begun, leaves)
         spans += window.span(LEAVES, leaves, hold.until)
     spans.sort(key=lambda span: span.since)
-    memory = window.series([*run.memory.get(uuid, ()), (run.closed, 0)])
-    return Lane(run.job, run.name, tuple(spans), memory)
+    sizes = [size for run in runs for size in (*run.memory.get(uuid, ()), (run.closed, 0))]
+    return Lane(runs[0].job, runs[0].name, tuple(spans), window.series(sizes))
 
 
 def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Handoff]:

@@ -19,11 +19,20 @@ from tests.emugpu.server import ROOT, EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.chain import LIBRARY, SWAP, Components
+from tests.support.chain import BUILT, LIBRARY, SWAP, Components
 from tests.support.programs import tell
 
 MIB = 1 << 20
 PROGRAMS = ROOT / "build" / "meson" / "tests" / "chains"
+OPENS = """
+from gpu_lease.chain import Chain, ChainError
+from tests.emugpu.program_api import say, setup
+setup()
+try:
+    say(Chain())
+except ChainError as fault:
+    say(f"{type(fault).__name__}: {fault}")
+"""
 
 
 @pytest.fixture
@@ -52,6 +61,31 @@ def test_a_buffer_goes_from_one_to_the_next_and_back_to_the_pool(component: Comp
     assert "active=1 inactive=0" in one("used"), "it is used again"
 
 
+def older_release(folder: Path) -> Path:
+    """The library of one, with its keeper beside it: its mark is another one."""
+    for file in BUILT.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes().replace(b"GPLCHN2", b"GPLCHN1"))
+            (folder / file.name).chmod(0o755)
+    return folder / LIBRARY.name
+
+
+def test_a_keeper_of_another_release_is_not_joined(
+    component: Components, tenant: Start, tmp_path: Path
+) -> None:
+    """As after an update under a job: its table may have another layout."""
+    component.library = older_release(tmp_path)
+    one, two = component(), component()
+    one("alloc", 4096)
+    assert two("get", one("put", 0)).isdigit(), "they understand each other"
+    newer = tenant(1, SWAP, "-c", OPENS, env={"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)})
+    said = finish(newer)
+    assert said.startswith(
+        "SystemFault: the chain's keeper is of another release of gpu-lease; "
+    ), said
+    assert "members=2" in one("used")
+
+
 def test_each_taker_gets_it_once(component: Components) -> None:
     one, two = component(), component()
     one("alloc", 4096)
@@ -72,7 +106,8 @@ def test_bad_handles_are_told_apart(component: Components) -> None:
     assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
     # Its mark, its secret, its number and its place in the pool.
     for at in (0, 26, 46, 58):
-        forged = handle[: 2 * at] + "7f" + handle[2 * at + 2 :]
+        other = int(handle[2 * at : 2 * at + 2], 16) ^ 0x7F  # never the byte that was there
+        forged = f"{handle[: 2 * at]}{other:02x}{handle[2 * at + 2 :]}"
         assert one("get", forged).startswith("ForgedError"), at
     assert one("get", handle[2:]).startswith("ForgedError: a handle has 64 bytes")
     assert one("get", handle).isdigit(), "it is as good as before"

@@ -455,7 +455,8 @@ def test_top_prints_once_if_told_to(kept: Ctl) -> None:
 
 
 def status_of(lease_s: float) -> dict[str, Any]:
-    return {"devices": [], "tenants": [{"job_id": 7, "gpus": {"GPU-x": {"lease_s": lease_s}}}]}
+    had = {"gpus": {"GPU-x": {"lease_s": lease_s}}, "resident_bytes": {"GPU-x": 0}}
+    return {"devices": [], "tenants": [{"job_id": 7, **had}]}
 
 
 def test_top_waits_for_a_daemon_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

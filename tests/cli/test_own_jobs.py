@@ -411,6 +411,24 @@ def test_words_go_with_their_number(number: int, its: str, more: str) -> None:
     assert text.endswith(f"\n\nand {number} more {more}")
 
 
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("a move", "has been on its way to another GPU for 2.0 s"),
+        ("a checkpoint", "has stood still for a checkpoint for 2.0 s"),
+        ("a policy", "is parked by a policy for 2.0 s: none of its memory is on its GPU"),
+    ],
+)
+def test_a_job_is_moved_or_saved_or_parked(by: str, words: str) -> None:
+    """Of one that moves, the memory may be on the GPU to which it goes."""
+    answer = own_jobs(1)
+    answer["jobs"][0]["state"] = "parked"
+    answer["jobs"][0]["parked"] = {"since_s": 2.0, "by": by}
+    assert mine.text(answer).startswith(f"job 7 {words} (lock:auto")
+    also = "it is not parked besides" in mine.park_text(answer)
+    assert also == (by != "a policy")
+
+
 def test_a_terminal_s_edge_cuts_no_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

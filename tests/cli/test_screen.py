@@ -123,6 +123,58 @@ def test_what_is_said_of_hundreds_of_jobs_is_said_once() -> None:
     assert "GPU 0: job 100 is offline" in [str(note) for note in show.notes(answer)]
 
 
+def moved(answer: Status) -> Status:
+    """Job 100 has moved from GPU 0 to GPU 1, after 30 s of lease there."""
+    tenant = answer["tenants"][0]
+    tenant["resident_bytes"] = {"GPU-1": GIB}
+    tenant["gpus"]["GPU-1"] = {**tenant["gpus"]["GPU-0"], "lease_s": 30.0, "wait_s": 7.0}
+    return answer
+
+
+def test_a_job_that_has_moved_is_on_the_gpu_that_it_has_now() -> None:
+    answer = moved(status(jobs=1))
+    tenant, (left, has) = answer["tenants"][0], answer["devices"]
+    share: Share = {"request": 0.3, "limit": 1.0, "limited_s": None, "lacking": None}  # type: ignore[typeddict-item]
+    share["turn_s"] = None
+    tenant["share"], tenant["job_class"] = share, "online"
+    tenant["space"], tenant["sm"] = "mps", 0.3
+    left["mode"] = has["mode"] = "shared"
+    for device in (left, has):
+        device["mps"] = {"why": None, "together": "any", "ended": 0, "faults": 0, "lost": []}
+    shown = lines(show.status(answer, View(names())))
+    # What it has had of both, one after the other.
+    assert row(shown, 100)[3:] == [
+        *("1", "holds", "swap", "1.0", "GiB", "70.0", "s", "7.0", "s", "0"),
+    ]
+    said = [str(note) for note in show.notes(answer)]
+    assert [one for one in said if one.startswith("GPU 0 is shared, side by side")] == []
+    assert [one for one in said if "GPU 0" in one and "100" in one] == []
+    assert len([one for one in said if "GPU 1" in one and "100" in one]) == 3
+    assert "job 100 has moved; Slurm counts it where it began" in said
+
+
+def test_the_lease_of_a_job_that_has_moved_goes_on() -> None:
+    """It had more of the GPU that it left than it has of the other one."""
+    answers = [moved(status(jobs=1)) for _ in range(2)]
+    answers[1]["tenants"][0]["gpus"]["GPU-1"]["lease_s"] += 9.0
+    asked = iter(answers)
+    sampler = top.Sampler(lambda: next(asked))
+    sampler.sample()
+    (tenant,) = sampler.sample()["tenants"]
+    assert tenant["lease_share"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("by", "word"), [("a move", "moves"), ("a checkpoint", "saves"), ("user 0", "parked")]
+)
+def test_a_job_that_is_moved_or_saved_is_not_said_to_be_parked(by: str, word: str) -> None:
+    answer = status(jobs=1)
+    answer["tenants"][0]["state"] = "parked"
+    answer["tenants"][0]["parked"] = {"since_s": 0.5, "by": by}
+    shown = lines(show.status(answer, View(names())))
+    assert f" 0   {word} " in next(line for line in shown if line.startswith("100 "))
+
+
 def test_a_wide_terminal_shows_what_jobs_asked_for() -> None:
     shown = lines(show.status(status(), View(names(), wide=True)), 160)
     assert row(shown, 102)[-4:] == ["auto", "60", "s", "1"]
@@ -173,8 +225,10 @@ def odd(jobs: int = 8, gpus: int = 4) -> Status:
         tenant["job"] = f"{4294967000 + tenant['job_id']}_{tenant['job_id']}"
         tenant["uid"] = 4294967293
     answer["tenants"][0]["stopped"] = True
-    used = answer["tenants"][1]["gpus"]
-    used |= {device["uuid"]: used["GPU-1"] for device in answer["devices"]}
+    gang = answer["tenants"][1]
+    for device in answer["devices"]:
+        gang["gpus"][device["uuid"]] = gang["gpus"]["GPU-1"]
+        gang["resident_bytes"].setdefault(device["uuid"], 0)
     return answer
 
 

@@ -23,6 +23,7 @@ from leased.peers import greeting
 from leased.placer import tickets_file
 from leased.record import lines
 from leased.record.lines import Entry, Header
+from leased.saving import bytes_file, directory
 from leased.slurm import usage_record
 from leased.slurm.usage_record import json_of
 from leased.store import registrations
@@ -210,6 +211,9 @@ VERSIONS = {
     "leased/admin/node_rules.py": node_rules.VERSION,
     "leased/placer/tickets_file.py": tickets_file.VERSION,
     "leased/store/registrations.py": registrations.VERSION,
+    "leased/saving/directory.py": directory.FORMAT,
+    "leased/saving/bytes_file.py": bytes_file.FORMAT,
+    "chain/table.h": int((ROOT / "chain/table.h").read_text().partition('MARK "GPLCHN')[2][0]),
 }
 
 

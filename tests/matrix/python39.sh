@@ -29,7 +29,7 @@ BRING=(
 )
 PIP=(
 	meson==0.63.3 ninja prometheus-client==0.21.0 rich==13.1.0 'tomli>=1.1' nvidia-ml-py
-	'cuda-bindings>=12' hypothesis ipykernel jupyter-client matplotlib numpy 'pytest<9'
+	'cuda-bindings>=12' hypothesis ipykernel jupyter-client matplotlib numpy promql-parser==0.5.0 'pytest<9'
 	pytest-timeout pytest-xdist scipy submitit
 )
 

@@ -15,6 +15,7 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.cli import ctl
 from leased.cli.exit_status import ExitStatus
+from leased.metrics import job_mapping
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.asker import kill_the_asker
@@ -125,6 +126,24 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
     # Whoever hears that it has moved may move it again at once.
     assert [move(leased, 1, gpu) for gpu in (1, 0)] == [ExitStatus.DONE] * 2
     assert works(job) == "00"
+    output(job)
+
+
+def test_all_commands_and_the_files_for_dcgm_say_where_a_moved_job_is(
+    tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
+    assert line(job) == "ready"
+    assert works(job) == "00"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01"
+    capsys.readouterr()
+    status: Any = ask(leased.admin_socket, {"op": "status"})
+    assert job_mapping.wanted(status) == {"1": "1\n"}
+    assert ctl.main(["--socket", str(leased.admin_socket), "status"]) == ExitStatus.DONE
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    (shown,) = (row for row in rows if row[:1] == ["1"] and "swap" in row)
+    assert shown[:3] == ["1", "root", "1"]
     output(job)
 
 

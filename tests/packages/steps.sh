@@ -52,6 +52,10 @@ programs_run() {
 	LD_PRELOAD=/usr/lib/gpu-lease/libgpulease.so /bin/true
 	PYTHONPATH=/usr/lib/gpu-lease/python python3 -c 'import _gpulease_slurmdb' ||
 		fail "libslurm's binding cannot be imported"
+	# The functions in C are loaded before it is found that there is nothing to open.
+	said env PYTHONPATH=/usr/lib/gpu-lease/python python3 -c 'from gpu_lease.chain import Chain; Chain()' &&
+		fail "a chain is opened in a bare tree"
+	has_said "OutsideError: there is no CUDA driver here"
 }
 
 python_is_compiled() {

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -169,6 +170,16 @@ def test_packages_are_of_the_date_of_their_release() -> None:
     (version, date), *_ = releases(changes)
     later = changes.replace(f"## {version} ({date})", f"## {version} (2099-01-02)")
     assert "is of 2099-01-02" in undated(later, debian, SPEC.read_text())
+
+
+def test_the_newest_release_is_told_in_a_screen() -> None:
+    """With its title, before what is to be done and the details."""
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## .*?(?=^###? )", changes, re.MULTILINE | re.DOTALL)
+    assert newest
+    told = [textwrap.wrap(line, 80) for line in newest[0].splitlines()]
+    lines = [part for wrapped in told for part in wrapped or [""]]
+    assert 10 < len(lines) <= 23, lines
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,15 @@ def test_unknown_jobs_and_times_are_refused(
     with pytest.raises(Refused) as refused:
         spans.picture(two_jobs().history(), jobs, since)
     assert said in refused.value.sentence()
+
+
+def test_a_job_that_goes_away_and_comes_back_has_one_lane() -> None:
+    """It moved to another GPU and back, or was requeued: each time is a run of its own."""
+    script = Script()
+    for at in (0, 10):
+        script.at(at, opened(1), MemoryChanged(1, GPU, 4 * GIB, 0, 0), Requested(1))
+        script.at(at + 4, Closed(1))
+    picture = spans.picture(script.history())
+    (lane,) = picture.devices[0].lanes
+    assert shown(picture) == {1: [("holds", 0, 4), ("holds", 10, 14)]}
+    assert lane.memory == ((0, 4 * GIB), (4 * S, 0), (10 * S, 0), (10 * S, 4 * GIB))

@@ -69,7 +69,7 @@ class Components:
     """Starts components of jobs, and ends them with their keepers."""
 
     def __init__(self, leased: Leased) -> None:
-        self.leased = leased
+        self.leased, self.library = leased, LIBRARY
         self.started: list[Component] = []
 
     def __call__(self, *arguments: int, job: int = 1, options: str = SWAP) -> Component:
@@ -77,7 +77,7 @@ class Components:
         process = subprocess.Popen(
             tenant.command(self.leased.admin_socket, job, options, *program, stays=True),
             cwd=ROOT,
-            env=self.leased.env | {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)},
+            env=self.leased.env | {"GPU_LEASE_CHAIN_LIBRARY": str(self.library)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
