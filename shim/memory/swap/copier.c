@@ -8,7 +8,6 @@
 
 #include "driver/lookup.h"
 #include "memory/swap/lane.h"
-#include "memory/swap/rest.h"
 #include "work/contexts.h"
 
 #define SLICE (UINT64_C(4) << 20) /* bytes: the most that one call copies to the host */
@@ -68,18 +67,17 @@ static CUresult submit_part(const struct copier *c, struct part part, CUdevicept
 	return result;
 }
 
-/* Is a mark due behind the first `bytes` of a copy to the host? While nothing rests, none is. */
-static bool is_due(const struct transfer *transfer, size_t bytes)
+/* Is a mark due behind the first `bytes` of a copy that has so many at most? */
+static bool is_due(const struct transfer *transfer, size_t bytes, unsigned int marks)
 {
 	unsigned int n = transfer->n_marks;
 	size_t marked = n ? transfer->marks[n - 1].bytes : 0, size = transfer->segment->size;
 
-	return chunks_resting() && transfer->out && n < COPIER_MARKS - 1 && bytes < size &&
-	       bytes - marked >= size / COPIER_MARKS;
+	return n + 1 < marks && bytes < size && bytes - marked >= size / marks;
 }
 
 /* A part is pinned while the one before is being copied. */
-static CUresult submit(struct copier *c, struct transfer *transfer)
+static CUresult submit(struct copier *c, struct transfer *transfer, unsigned int marks)
 {
 	const struct segment *segment = transfer->segment;
 	const struct copy *copy = segment->copy;
@@ -90,13 +88,13 @@ static CUresult submit(struct copier *c, struct transfer *transfer)
 		copy->store->pin(&copy->parts[i]);
 		result = submit_part(c, copy->parts[i], segment->base + done, transfer->out);
 		done += copy->parts[i].size;
-		if (!result && is_due(transfer, done))
+		if (!result && is_due(transfer, done, marks))
 			result = mark(c, transfer, done);
 	}
 	return result ? result : mark(c, transfer, segment->size);
 }
 
-CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
+CUresult copier_begin(struct copier *c, struct segment *segment, bool out, unsigned int marks)
 {
 	struct transfer *transfer = nth(c, c->n);
 	CUresult result;
@@ -104,7 +102,7 @@ CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
 	transfer->segment = segment;
 	transfer->out = out;
 	transfer->n_marks = transfer->passed = 0;
-	result = submit(c, transfer);
+	result = submit(c, transfer, marks);
 	if (result) {
 		REAL(cuStreamSynchronize)(c->stream);
 		return result;

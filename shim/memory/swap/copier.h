@@ -49,9 +49,9 @@ bool copier_prepare(struct copier *copier, CUcontext context);
 /* Does the copier have a stream? It is made if it can be. No context is current, and
  * the caller does not hold swap_lock. */
 bool copier_can_copy(struct copier *copier);
-/* Begins to copy a segment's bytes, which has a copy in a store. After an error nothing of it is
- * under way. */
-CUresult copier_begin(struct copier *copier, struct segment *segment, bool out);
+/* Begins to copy a segment's bytes, which has a copy in a store, with so many marks in it at most.
+ * After an error nothing of it is under way. */
+CUresult copier_begin(struct copier *copier, struct segment *segment, bool out, unsigned int marks);
 /* Looks which transfers have ended; they end in their order. */
 void copier_look(struct copier *copier);
 /* Takes the first of those that have ended. Returns false if there is none. */
