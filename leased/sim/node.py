@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from leased import policy
@@ -12,6 +11,7 @@ from leased.core.device_events import PolicySet, SpeedKnown
 from leased.core.events import Event, Tick
 from leased.core.tenant_events import Opened
 from leased.sim.clients import Client
+from leased.sim.inbox import Inbox
 from leased.sim.jobs import Gpu, Job
 from leased.sim.memory import GpuMemory
 from leased.sim.parts import name_of
@@ -38,8 +38,7 @@ class SimulatedNode:
         self.clients: dict[int, Client] = {}
         self.when_ended = when_ended
         self.told = 0
-        self._queue: deque[Event] = deque()
-        self._busy = False
+        self._inbox = Inbox(self._take)
         self._deadline = Deadline(timeline, lambda: self.tell(Tick()))
         devices = {name_of(n): gpu.memory for n, gpu in enumerate(gpus)}
         self.arbiter = Arbiter(devices, policy.make)
@@ -59,16 +58,13 @@ class SimulatedNode:
     # -- what processes use -------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        self._queue.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        while self._queue:
-            self.told += 1
-            for action in self.arbiter.handle(self._queue.popleft(), self.timeline.now):
-                self._perform(action)
-        self._busy = False
-        self._deadline.set(self.arbiter.next_deadline())
+        if self._inbox.put(event):
+            self._deadline.set(self.arbiter.next_deadline())
+
+    def _take(self, event: Event) -> None:
+        self.told += 1
+        for action in self.arbiter.handle(event, self.timeline.now):
+            self._perform(action)
 
     def room_freed(self, gpu: int) -> None:
         for client in list(self.clients.values()):

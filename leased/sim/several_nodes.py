@@ -7,7 +7,6 @@ Each message takes as long as the link does, and none is lost; no daemon dies.
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from leased.across import actions as across
@@ -19,6 +18,7 @@ from leased.core.events import Event
 from leased.core.tenant_events import Ordered, Requested
 from leased.leasing.ordering import event_of, order_of
 from leased.sim.clients import Client
+from leased.sim.inbox import Inbox
 from leased.sim.jobs import Gpu, Job
 from leased.sim.node import SimulatedNode, opened
 from leased.sim.ranks import Rank, Ranks
@@ -56,8 +56,7 @@ class NodeOfSeveral(SimulatedNode):
         self.across = Across(name, Bounds())
         self.wants: dict[int, bool] = {}  # what was said last
         self._next = Deadline(timeline, lambda: self.handle(across.Tick()))
-        self._events: deque[across.Event] = deque()
-        self._handling = False
+        self._protocol = Inbox(self._follow)
         super().__init__(timeline, gpus, policy_name, when_ended)
         network.nodes[name] = self
 
@@ -80,7 +79,7 @@ class NodeOfSeveral(SimulatedNode):
 
     def tell(self, event: Event) -> None:
         super().tell(event)
-        if not self._busy:
+        if not self._inbox.busy:
             self._look_who_wants()
 
     def _look_who_wants(self) -> None:
@@ -101,17 +100,13 @@ class NodeOfSeveral(SimulatedNode):
     # -- the protocol -----------------------------------------------------------------
 
     def handle(self, event: across.Event) -> None:
-        """One event after the other, with all that it leads to."""
-        self._events.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        while self._events:
-            self.told += 1
-            for action in self.across.handle(self._events.popleft(), self.timeline.now):
-                self._carry_out(action)
-        self._handling = False
-        self._next.set(self.across.next_deadline())
+        if self._protocol.put(event):
+            self._next.set(self.across.next_deadline())
+
+    def _follow(self, event: across.Event) -> None:
+        self.told += 1
+        for action in self.across.handle(event, self.timeline.now):
+            self._carry_out(action)
 
     def _carry_out(self, action: across.Action) -> None:
         if isinstance(action, across.Send):
