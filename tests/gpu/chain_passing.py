@@ -1,14 +1,16 @@
 """How fast a chain of components passes items of data on, in several ways.
 
-`python -m tests.gpu.chain_passing WAY COMPONENTS MIB,MIB,... SECONDS`. The first component fills
-4 KiB of an item, each further one changes them, and the last one looks at those of the first item.
-WAY: `host`, copies through pinned host memory that all have; `ipc`, CUDA IPC by hand: all open the
-first one's buffers once, and pass numbers; `ours`, handles of gpu_lease.chain, for which it has to
-be in a job; `torch`, queues of torch.multiprocessing. As many items are under way as there are
-components. Prints a line of JSON: `items_s` by MIB, and, but for `torch`, which does not look, how
-many looks were `wrong`. With CHAIN_TIMES=1 in the environment each component, but for `torch`,
-prints before what its parts of an item take, in us (median): `work` is the kernel and the wait for
-it, `send` and `receive` are the pipes, and the others the way's own calls.
+`python -m tests.gpu.chain_passing COMPONENTS SECONDS WAY:MIB,WAY:MIB,...`. The first component
+fills 4 KiB of an item, each further one changes them, and the last one looks at those of the first
+item. WAY: `host`, copies through pinned host memory that all have; `ipc`, CUDA IPC by hand: all
+open the first one's buffers once, and pass numbers; `ours`, handles of gpu_lease.chain, for which
+it has to be in a job; `torch`, queues of torch.multiprocessing, beside which there is no other way.
+One follows the other, for SECONDS each, in the same processes: the same way differs by a fifth from
+some processes to others. As many items are under way as there are components. Prints a line of
+JSON: `items_s`, of each in their order, and, but for `torch`, which does not look, how many looks
+were `wrong`. With CHAIN_TIMES=1 in the environment each component, but for `torch`, prints before
+what its parts of an item take, in us (median): `work` is the kernel and the wait for it, `send` and
+`receive` are the pipes, and the others the calls of each way.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Way(Protocol):
     """One component's side. A message stands for an item that is passed on."""
 
     def begin(self, size: int, first: bool) -> list[bytes]:
-        """Items of this size follow. Messages that all others are to have before."""
+        """Items of this size follow, if it is another one. Messages that all others are to have
+        before."""
 
     def learn(self, message: bytes) -> None:
         """One of these."""
@@ -64,9 +67,10 @@ class Host:
 
     def begin(self, size: int, first: bool) -> list[bytes]:
         del first
-        if self.at:
-            ok(d.cuMemFree(self.at))
-        self.at, self.size = ok(d.cuMemAlloc(size)), size
+        if self.size != size:
+            if self.at:
+                ok(d.cuMemFree(self.at))
+            self.at, self.size = ok(d.cuMemAlloc(size)), size
         return []
 
     def learn(self, message: bytes) -> None:
@@ -91,10 +95,13 @@ class Host:
 
 class Ipc:
     def __init__(self, _: int, slots: int) -> None:
-        self.slots, self.number, self.first = slots, 0, False
+        self.slots, self.number, self.size = slots, 0, 0
         self.at: list[int] = []
 
     def begin(self, size: int, first: bool) -> list[bytes]:
+        if self.size == size:
+            return []
+        self.size = size
         for one in self.at:
             ok(d.cuMemFree(one) if first else d.cuIpcCloseMemHandle(one))
         self.at = [int(ok(d.cuMemAlloc(size))) for _ in range(self.slots if first else 0)]
@@ -177,14 +184,15 @@ def work(name: str, *values: int) -> None:
 class Times:
     """What a component's parts of an item take; nothing is measured unless CHAIN_TIMES says so."""
 
-    def __init__(self, way: Way, place: int) -> None:
+    def __init__(self, ways: dict[str, Way], place: int) -> None:
         self.place, self.ns = place, dict[str, list[int]]()
         if os.environ.get("CHAIN_TIMES") != "1":
             return
         for name in ("send", "receive", "work"):
             globals()[name] = self.timed(name, globals()[name])
-        for name in ("make", "take", "give", "drop"):
-            setattr(way, name, self.timed(name, getattr(way, name)))
+        for way, one in ways.items():
+            for name in ("make", "take", "give", "drop"):
+                setattr(one, name, self.timed(f"{name} {way}", getattr(one, name)))
 
     def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def measured(*values: Any) -> Any:
@@ -206,24 +214,24 @@ class First:
     """It makes items and measures. to: the next component; back: where the last one says that an
     item has come."""
 
-    def __init__(self, way: Way, n: int, to: int, back: int) -> None:
-        self.way, self.n, self.to, self.back = way, n, to, back
+    def __init__(self, n: int, to: int, back: int) -> None:
+        self.n, self.to, self.back = n, to, back
 
-    def measure(self, size: int, seconds: float) -> float:
-        for message in self.way.begin(size, first=True):
+    def measure(self, way: Way, size: int, seconds: float) -> float:
+        for message in way.begin(size, first=True):
             send(self.to, LEARN, message)
-        self.run(0.2 * seconds)  # all have their buffers then
-        rate = self.run(seconds)
+        self.run(way, 0.2 * seconds)  # all have their buffers then
+        rate = self.run(way, seconds)
         send(self.to, END)
         receive(self.back)
         return rate
 
-    def run(self, seconds: float) -> float:
-        return items_s(self.n, seconds, self.begin, lambda: receive(self.back)[0])
+    def run(self, way: Way, seconds: float) -> float:
+        def begin(number: int) -> None:
+            work("fill", way.make(number), WORDS, BASE)
+            send(self.to, number, way.give())
 
-    def begin(self, number: int) -> None:
-        work("fill", self.way.make(number), WORDS, BASE)
-        send(self.to, number, self.way.give())
+        return items_s(self.n, seconds, begin, lambda: receive(self.back)[0])
 
 
 def items_s(
@@ -241,56 +249,65 @@ def items_s(
     return came / (time.monotonic() - begun)
 
 
-def pass_on(way: Way, sizes: list[int], ends: tuple[int, int], place: int, last: bool) -> int:
-    """What a further component does; how many first items of a size were wrong."""
+def pass_on(way: Way, size: int, ends: tuple[int, int], place: int, last: bool) -> bool:
+    """What a further component does with one way; whether the first item was wrong."""
     take, put = ends
-    wrong = 0
-    for size in sizes:
-        way.begin(size, first=False)
-        looked = False
-        while (found := receive(take))[0] != END:
-            number, message = found
-            if number == LEARN:
-                way.learn(message)
-                if not last:
-                    send(put, number, message)
-                continue
-            at = way.take(message)
-            work("add", at, WORDS, 1, 1)
-            if last:
-                wrong += not looked and words(at, 1) != [word(BASE + place, 0)]
-                looked = True
-                way.drop()
-            send(put, number, b"" if last else way.give())
-        send(put, END)
+    way.begin(size, first=False)
+    looked = wrong = False
+    while (found := receive(take))[0] != END:
+        number, message = found
+        if number == LEARN:
+            way.learn(message)
+            if not last:
+                send(put, number, message)
+            continue
+        at = way.take(message)
+        work("add", at, WORDS, 1, 1)
+        if last:
+            wrong |= not looked and words(at, 1) != [word(BASE + place, 0)]
+            looked = True
+            way.drop()
+        send(put, number, b"" if last else way.give())
+    send(put, END)
     return wrong
 
 
-def component(words: list[str]) -> int:
-    """A further one. words: WAY COMPONENTS BYTES,... FILE PLACE IN OUT."""
-    name, sizes = words[0], [int(size) for size in words[2].split(",")]
-    n, file, place, take, put = map(int, (words[1], *words[3:]))
+def parts_of(said: str) -> list[tuple[str, int]]:
+    """WAY:MIB,...: each way, and bytes."""
+    return [(way, int(mib) * MIB) for way, mib in (one.split(":") for one in said.split(","))]
+
+
+def ways_of(parts: list[tuple[str, int]], file: int, n: int) -> dict[str, Way]:
+    return {way: WAYS[way](file, n) for way in dict.fromkeys(way for way, _ in parts)}
+
+
+def component(said: list[str]) -> int:
+    """A further one. said: COMPONENTS WAY:MIB,... FILE PLACE IN OUT."""
+    parts = parts_of(said[1])
+    n, file, place, take, put = map(int, (said[0], *said[2:]))
     setup()
-    way = WAYS[name](file, n)
+    ways = ways_of(parts, file, n)
     if place > 1:
         receive(take)  # all before it are ready
     send(put, 0)
-    times = Times(way, place)
-    wrong = pass_on(way, sizes, (take, put), place, place == n - 1)
+    times = Times(ways, place)
+    last = place == n - 1
+    wrong = sum(pass_on(ways[way], size, (take, put), place, last) for way, size in parts)
     times.show()
     return wrong
 
 
-def measure(name: str, n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
+def measure(n: int, seconds: float, said: str) -> dict[str, Any]:
     """As the first component, with the others as children."""
+    parts = parts_of(said)
     setup()
     file = os.memfd_create("items", 0)
-    os.ftruncate(file, n * max(sizes))
+    os.ftruncate(file, n * max(size for _, size in parts))
     pipes = [os.pipe() for _ in range(n)]  # into the next one of each
     children = []
     for place in range(1, n):
         ends = [pipes[place - 1][0], pipes[place][1]]
-        told = [name, str(n), ",".join(map(str, sizes)), str(file), str(place)]
+        told = [str(n), said, str(file), str(place)]
         command = [sys.executable, "-m", "tests.gpu.chain_passing", "component", *told]
         command += [str(end) for end in ends]
         children.append(subprocess.Popen(command, pass_fds=[file, *ends]))
@@ -298,11 +315,11 @@ def measure(name: str, n: int, sizes: list[int], seconds: float) -> dict[str, An
         os.close(pipes[place][1])
         if place < n - 1:
             os.close(pipes[place - 1][0])
-    way = WAYS[name](file, n)
-    first = First(way, n, pipes[0][1], pipes[-1][0])
+    ways = ways_of(parts, file, n)
+    first = First(n, pipes[0][1], pipes[-1][0])
     receive(first.back)  # all are ready
-    times = Times(way, 0)
-    rates = {str(size // MIB): first.measure(size, seconds) for size in sizes}
+    times = Times(ways, 0)
+    rates = [first.measure(ways[way], size, seconds) for way, size in parts]
     times.show()
     wrong = sum(child.wait() for child in children)
     return {"items_s": rates, "wrong": wrong}
@@ -332,7 +349,7 @@ def torch_component(take: Any, put: Any, last: bool) -> None:
         put.put(None)
 
 
-def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
+def measure_torch(n: int, seconds: float, sizes: list[int]) -> dict[str, Any]:
     import torch
     import torch.multiprocessing as mp
 
@@ -344,7 +361,7 @@ def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
     ]
     for child in children:
         child.start()
-    rates = {}
+    rates = []
     for size in sizes:
         tensors = [torch.empty(size // 4, dtype=torch.int32, device="cuda") for _ in range(n)]
 
@@ -353,9 +370,8 @@ def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
             torch.cuda.synchronize()
             queues[0].put((number, tensors[number]))
 
-        for length in (0.2 * seconds, seconds):
-            rate = items_s(n, length, begin, lambda: queues[-1].get(timeout=60))
-            rates[str(size // MIB)] = rate
+        items_s(n, 0.2 * seconds, begin, lambda: queues[-1].get(timeout=60))
+        rates.append(items_s(n, seconds, begin, lambda: queues[-1].get(timeout=60)))
     queues[0].put(None)
     for child in children:
         child.join()
@@ -365,9 +381,11 @@ def measure_torch(n: int, sizes: list[int], seconds: float) -> dict[str, Any]:
 def main() -> int:
     if sys.argv[1] == "component":
         return component(sys.argv[2:])
-    way, n, mib, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-    sizes = [int(one) * MIB for one in mib.split(",")]
-    found = measure_torch(n, sizes, seconds) if way == "torch" else measure(way, n, sizes, seconds)
+    n, seconds, said = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    if said.startswith("torch:"):
+        found = measure_torch(n, seconds, [size for _, size in parts_of(said)])
+    else:
+        found = measure(n, seconds, said)
     print(json.dumps(found), flush=True)
     return 0
 

@@ -6,8 +6,9 @@ build/bench after each.
 
 handle: what passing a handle costs (tests/bench/chains/parts/pair.py). passing-N: items a second
 through N components by copies through the host, by CUDA IPC by hand, without gpu-lease and in a job
-of it (ipc-job), by torch.multiprocessing, and by handle (chain_passing.py), one process after the
-other on the GPU, and what the parts of an item take (--times); passing-mps-N: the same for
+of it (ipc-job), by torch.multiprocessing, and by handle (chain_passing.py; in the same processes as
+ipc-job, by turns), one process after the other on the GPU, and what the parts of an item take
+(--times); passing-mps-N: the same for
 components that are clients of one MPS server, so that none waits for its time slice. dlpack:
 PyTorch, JAX and CuPy take a buffer. mps-N, slices-N: a chain of N components in one job, by what
 the daemon keeps, and by how much the last component is faster so, in comparisons by turns: parts
@@ -34,7 +35,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from leased.api.client import ask
 from tests.bench.chains.parts.optimiser import CHAINS, figures, searched
@@ -100,50 +100,71 @@ def handle(chosen: argparse.Namespace) -> Result:
     return {"good": us <= 30 and not found["leaked"], "summary": summary, **found}
 
 
+Rates = dict[str, dict[str, list[float]]]  # by way, and by MiB, of each window
+
+
 def passing(mode: str, n: int, chosen: argparse.Namespace) -> Result:
     """By turns, all ways in each; the medians of them."""
-    turns: dict[str, list[dict[str, float]]] = {way: [] for way in chosen.ways}
-    wrong = 0
+    rates: Rates = {way: {str(mib): [] for mib in chosen.sizes} for way in chosen.ways}
+    wrong = failed = 0
     label = f"passing{'-mps' if mode == 'mps' else ''}-{n}"
     with divided(mode, chosen) as share:
-        for way in chosen.ways * chosen.turns:
+        for ways in _together(chosen.ways) * chosen.turns:
             try:
-                found = passed(way, mode, n, share, chosen)
+                found = passed(ways, mode, n, share, chosen)
             except JobFailed as fault:
+                failed += 1
                 print(f"FAILED: {fault}", flush=True)
                 continue
-            turns[way].append(found["items_s"])
             wrong += found.get("wrong", 0)
-            show(f"{label} {way}", {mib: round(rate, 1) for mib, rate in turns[way][-1].items()})
-    rates = {
-        way: {mib: median(one[mib] for one in each) for mib in each[0]}
-        for way, each in turns.items()
-        if each
-    }
+            for way in ways:
+                seen = {mib: each[way] for mib, each in found["by_mib"].items()}
+                show(f"{label} {way}", {mib: round(median(each), 1) for mib, each in seen.items()})
+                for mib, each in seen.items():
+                    rates[way][mib] += each
     of = {way: _ratios(rates, way) for way in rates if way != "ours"}
-    good = not wrong and all(len(each) == chosen.turns for each in turns.values())
+    good = not wrong and not failed
     for mib in (str(size) for size in chosen.sizes if size >= LARGE_MIB):
         good &= of.get("host", {}).get(mib, LEAST_OF_HOST) >= LEAST_OF_HOST
-        good &= of.get("ipc", {}).get(mib, LEAST_OF_IPC) >= LEAST_OF_IPC
+        by_hand = of.get("ipc-job", of.get("ipc", {}))
+        good &= by_hand.get(mib, LEAST_OF_IPC) >= LEAST_OF_IPC
     summary = "by handle, of " + "; ".join(f"{way}: {ratios}" for way, ratios in of.items())
-    return {"good": good, "summary": summary, "items_s": rates, "turns": turns, "wrong": wrong}
+    medians = {way: {mib: median(v) for mib, v in each.items() if v} for way, each in rates.items()}
+    return {"good": good, "summary": summary, "items_s": medians, "windows": rates, "wrong": wrong}
 
 
-def passed(way: str, mode: str, n: int, share: Sharing, chosen: argparse.Namespace) -> Result:
-    """What chain_passing.py says of one way."""
-    sizes = ",".join(map(str, chosen.sizes))
-    name = way.removesuffix("-job")
-    module = ("tests.gpu.chain_passing", name, str(n), sizes, str(chosen.seconds))
-    if way in IN_JOB:
+def _together(ways: Sequence[str]) -> list[list[str]]:
+    """Those in a job are in the same one, by turns; each other one has processes of its own."""
+    in_job = [way for way in ways if way in IN_JOB]
+    return [[way] for way in ways if way not in in_job] + ([in_job] if in_job else [])
+
+
+def passed(
+    ways: Sequence[str], mode: str, n: int, share: Sharing, chosen: argparse.Namespace
+) -> Result:
+    """What chain_passing.py says of ways, in the same processes. by_mib: of each window."""
+    windows = chosen.windows if len(ways) > 1 else 1
+    names = [way.removesuffix("-job") for way in ways]
+    each = [f"{name}:{mib}" for mib in chosen.sizes for _ in range(windows) for name in names]
+    seconds = str(chosen.seconds / windows)
+    module = ("tests.gpu.chain_passing", str(n), seconds, ",".join(each))
+    if ways[0] in IN_JOB:
         job = in_job(share, mode, chosen, *module)
     else:
-        job = bare(way, mode, share, chosen, *module)
+        job = bare(ways[0], mode, share, chosen, *module)
     found = job.result(PASSING_S)
-    if way in IN_JOB:  # as its epilog says; the next one needs its host memory
+    if ways[0] in IN_JOB:  # as its epilog says; the next one needs its host memory
         ask(share.admin, {"op": "job_end", "job_id": job.number})
     if chosen.times:
         print(job.printed(), end="", flush=True)
-    return found
+    rates = iter(found["items_s"])
+    by_mib: dict[str, dict[str, list[float]]] = {}
+    for mib in chosen.sizes:
+        of = by_mib[str(mib)] = {way: [] for way in ways}
+        for _ in range(windows):
+            for way in ways:
+                of[way].append(next(rates))
+    return found | {"by_mib": by_mib}
 
 
 def bare(way: str, mode: str, share: Sharing, chosen: argparse.Namespace, *module: str) -> Job:
@@ -156,9 +177,19 @@ def bare(way: str, mode: str, share: Sharing, chosen: argparse.Namespace, *modul
     return Job.start(way, framework_python("-m", *module), env)
 
 
-def _ratios(rates: dict[str, Any], way: str) -> dict[str, float]:
-    ours = rates.get("ours", {})
-    return {mib: round(ours[mib] / rate, 3) for mib, rate in rates[way].items() if mib in ours}
+def _ratios(rates: Rates, way: str) -> dict[str, float]:
+    """By handle, of the way: of windows that follow each other in the same processes, the median
+    of their ratios; else of the medians."""
+    found = {}
+    for mib, ours in rates.get("ours", {}).items():
+        other = rates[way][mib]
+        if not ours or not other:
+            continue
+        if way in IN_JOB and len(ours) == len(other):
+            found[mib] = round(median(one / by for one, by in zip(ours, other)), 3)
+        else:
+            found[mib] = round(median(ours) / median(other), 3)
+    return found
 
 
 def dlpack(chosen: argparse.Namespace) -> Result:
@@ -252,6 +283,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.7, help="for each of them")
     parser.add_argument("--ways", default=",".join(WAYS), help="of passing items")
     parser.add_argument("--turns", type=int, default=3, help="of each way of passing items")
+    parser.add_argument("--windows", type=int, default=5, help="of each way in a job, in each turn")
     parser.add_argument("--times", action="store_true", help="of the parts of an item")
     parser.add_argument("--handles", type=int, default=40000)
     parser.add_argument("--libraries", default="torch,jax,cupy", help="for dlpack")
