@@ -6,16 +6,16 @@ to 40 of an H200's 141 GiB. Host memory that is registered takes time there, als
 part, in an H200's proportion. Now and then a call of the driver fails, each kind in its turn, or
 the process that asks the driver is killed; then the job has to be where it was. After each move all
 of its words are compared. Writes build/bench/move.json: `bytes`: of the job's memory; `dead_s`:
-from the end of the last kernel before a move to that of the first one after it, the median;
-`away_s`: of that until the job's memory had left and the driver could begin; `driver_s`: the
-driver's part; `back_s`: the rest, in which it comes back; `link_limit_s`: what the link needs to
-take the bytes out and bring them in; `of_limit`: `dead_s` less `driver_s`, of that; `moves`: those
-that succeeded; `failed_back`: those that failed, after which the job went on where it was; `wrong`:
-words that were not what they should be, over all of them; `otherwise`: moves and jobs that ended
-otherwise. Exit status 1 if there are any of these. `carried` has the same of two GPUs that reach
-each other's memory: `link_limit_s` is what the link between them needs for all bytes, and the new
-one's memory, where they are copied once more. What a checkpoint's files take, on the disk, is among
-it (saved.py).
+from the end of the last kernel before a move to that of the first one after it, less the shortest
+kernel that the job has had, in which it works, the median; `away_s`: of that until the job's memory
+had left and the driver could begin; `driver_s`: the driver's part; `back_s`: the rest, in which it
+comes back; `link_limit_s`: what the link needs to take the bytes out and bring them in; `of_limit`:
+`dead_s` less `driver_s`, of that; `moves`: those that succeeded; `failed_back`: those that failed,
+after which the job went on where it was; `wrong`: words that were not what they should be, over all
+of them; `otherwise`: moves and jobs that ended otherwise. Exit status 1 if there are any of these.
+`carried` has the same of two GPUs that reach each other's memory: `link_limit_s` is what the link
+between them needs for all bytes, and the new one's memory, where they are copied once more. What a
+checkpoint's files take, on the disk, is among it (saved.py).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ n, pieces = size // 4, 16
 p = ok(d.cuMemAlloc(size)); ok(d.cuMemsetD32(p, 0, n)); ok(d.cuCtxSynchronize())
 types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 each = [((int(p) + at * (size // pieces), n // pieces, 1, 1), types) for at in range(pieces)]
-turn, gap, last, pinned = 0, 0.0, time.monotonic(), ok(d.cuMemHostAlloc(size, 0))
+turn, gap, least, last, pinned = 0, 0.0, 1.0, time.monotonic(), ok(d.cuMemHostAlloc(size, 0))
 def wrong():
     ok(d.cuMemcpyDtoH(pinned, p, size))
     host, right = ctypes.string_at(int(pinned), size), turn.to_bytes(4, "little")
@@ -69,13 +69,13 @@ while True:
         if not sys.stdin.readline():
             break
         gpu = ok(d.cuDeviceGetUuid(0)).bytes[-1] % 16
-        say(json.dumps({"gap": gap, "wrong": wrong(), "gpu": gpu}))
+        say(json.dumps({"gap": gap - least, "wrong": wrong(), "gpu": gpu}))
         gap, last = 0.0, time.monotonic()
     for values in each:
         ok(d.cuLaunchKernel(kernel["add"], 64, 1, 1, 64, 1, 1, 0, 0, values, 0))
         ok(d.cuCtxSynchronize())
         now = time.monotonic()
-        gap, last = max(gap, now - last), now
+        gap, least, last = max(gap, now - last), min(least, now - last), now
     turn += 1
 """
 )

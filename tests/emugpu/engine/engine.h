@@ -45,6 +45,9 @@ struct frame {
 	uint32_t block;
 	uint32_t pins;
 	uint64_t used; /* grows with each use: the smallest is the least recently used */
+	/* Of a free one: whether it has bytes of memory that has ended. Without the lock it goes
+	 * from WIPING to CLEAN, and in no other way. */
+	_Atomic enum { CLEAN, STALE, WIPING } state;
 };
 
 #define NO_FRAME UINT32_MAX
@@ -290,6 +293,8 @@ struct device {
 	uint8_t *memory;
 	struct frame *frames;
 	uint32_t n_frames;
+	pthread_cond_t released; /* a frame */
+	pthread_t wiper;
 	uint64_t stamp;
 	struct account *accounts;
 	enum emu_status error;
@@ -378,6 +383,8 @@ uint8_t *block_data(const struct alloc *alloc, uint32_t index);
 /* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
                               uint64_t *moved_out);
+/* Wipes what has been released of a device, for ever; of a thread of its own, without the lock. */
+void *memory_wipe(void *device);
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
 uint64_t device_free_bytes(const struct device *device);
 /* What NVML says of a process: a card leaves managed memory out. */

@@ -622,6 +622,9 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	/* Pages of 4 KiB, each when it is first used, cost more than the work on them. */
 	madvise(device->memory, model->memory, MADV_HUGEPAGE);
 	describe(device);
+	pthread_cond_init(&device->released, NULL);
+	if (pthread_create(&device->wiper, NULL, memory_wipe, device))
+		return -1;
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
 		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
 

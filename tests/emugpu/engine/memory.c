@@ -6,9 +6,13 @@
  */
 #include "engine/engine.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Device pointers are addresses at which no process has anything mapped, so copies can tell them
  * from host pointers. */
@@ -21,6 +25,57 @@ uint8_t *block_data(const struct alloc *alloc, uint32_t index)
 
 	return frame != NO_FRAME ? alloc->device->memory + frame * size
 	                         : alloc->host + index * size;
+}
+
+/* -- frames ------------------------------------------------------------------------------ */
+
+static void release_frame(struct device *device, uint32_t frame)
+{
+	device->frames[frame] = (struct frame){.state = STALE};
+	pthread_cond_signal(&device->released);
+}
+
+static void clear(const struct device *device, uint32_t frame)
+{
+	memset(device->memory + frame * device->model->block, 0, device->model->block);
+}
+
+static void wipe(const struct device *device, uint32_t frame)
+{
+	if (device->frames[frame].state == STALE)
+		clear(device, frame);
+}
+
+static uint32_t first_stale(const struct device *device)
+{
+	for (uint32_t i = 0; i < device->n_frames; i++)
+		if (device->frames[i].state == STALE)
+			return i;
+	return NO_FRAME;
+}
+
+/* As a card's driver does: memory is wiped when it has been released, so it is soon made. A card
+ * does that beside its work, so the thread takes what others leave of this machine's processors. */
+void *memory_wipe(void *of)
+{
+	struct device *device = of;
+
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
+	pthread_mutex_lock(&emulator.lock);
+	for (;;) {
+		uint32_t frame = first_stale(device);
+
+		if (frame == NO_FRAME) {
+			pthread_cond_wait(&device->released, &emulator.lock);
+			continue;
+		}
+		device->frames[frame].state = WIPING;
+		pthread_mutex_unlock(&emulator.lock);
+		clear(device, frame);
+		device->frames[frame].state = CLEAN;
+		pthread_mutex_lock(&emulator.lock);
+	}
+	return NULL;
 }
 
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
@@ -37,25 +92,34 @@ void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
 		device->out_bytes += size;
 		alloc->process->account->moved_out += size;
 	}
-	device->frames[block->frame] = (struct frame){0};
+	release_frame(device, block->frame);
 	block->frame = NO_FRAME;
 	block->dirty = false;
 }
 
-/* A free frame, or the least recently used managed one that nothing pins. */
+/* A free frame, rather one that has been wiped, or the least recently used managed one that
+ * nothing pins. */
 static uint32_t take_frame(struct device *device, uint64_t *moved_out)
 {
-	uint32_t oldest = NO_FRAME;
+	uint32_t oldest = NO_FRAME, stale = NO_FRAME;
 
 	for (uint32_t i = 0; i < device->n_frames; i++) {
 		struct frame *frame = &device->frames[i];
 
-		if (!frame->owner)
+		if (!frame->owner && frame->state == CLEAN)
 			return i;
+		if (!frame->owner) {
+			stale = i;
+			continue;
+		}
 		if (frame->owner->managed && !frame->pins &&
 		    (oldest == NO_FRAME || frame->used < device->frames[oldest].used))
 			oldest = i;
 	}
+	while (stale != NO_FRAME && device->frames[stale].state == WIPING)
+		sched_yield();
+	if (stale != NO_FRAME)
+		return stale;
 	if (oldest != NO_FRAME)
 		block_evict(device->frames[oldest].owner, device->frames[oldest].block, moved_out);
 	return oldest;
@@ -92,7 +156,7 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
 	} else {
 		/* The block was never touched: it gets a zeroed frame, and nothing crosses the
 		 * link. */
-		memset(device->memory + frame * size, 0, size);
+		wipe(device, frame);
 	}
 	place(alloc, index, frame);
 	return EMU_OK;
@@ -112,7 +176,7 @@ static enum emu_status take_plain(struct alloc *alloc)
 		frame = take_frame(device, &ignored);
 		if (frame == NO_FRAME)
 			return EMU_OOM;
-		memset(device->memory + frame * device->model->block, 0, device->model->block);
+		wipe(device, frame);
 		place(alloc, i, frame);
 	}
 	return EMU_OK;
@@ -136,7 +200,7 @@ void alloc_unback(struct alloc *alloc)
 		struct block *block = &alloc->blocks[i];
 
 		if (block->frame != NO_FRAME)
-			alloc->device->frames[block->frame] = (struct frame){0};
+			release_frame(alloc->device, block->frame);
 		*block = (struct block){.frame = NO_FRAME};
 	}
 }
@@ -154,7 +218,7 @@ uint64_t alloc_save(struct alloc *alloc)
 		if (block->frame == NO_FRAME)
 			continue;
 		memcpy(alloc->image + i * size, alloc->device->memory + block->frame * size, size);
-		alloc->device->frames[block->frame] = (struct frame){0};
+		release_frame(alloc->device, block->frame);
 		block->frame = NO_FRAME;
 		block->saved = true;
 		moved += size;
