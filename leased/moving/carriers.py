@@ -2,7 +2,8 @@
 
 A job that moves is lent one where its GPUs reach each other's memory. It ends by itself when all
 that has left by it is back. Where it ends before, the job's processes have their memory all the
-same, on whichever GPU it is, and say STRANDED: then they are lent another one. So one that hangs is ended.
+same, on whichever GPU it is, and say STRANDED: then they are lent another one. So one that hangs
+is ended.
 """
 
 from __future__ import annotations

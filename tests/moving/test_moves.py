@@ -130,9 +130,7 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
 
 
 @pytest.mark.parametrize("first", ["move", "save"])
-def test_one_job_is_not_moved_and_saved_at_once(
-    tenant: Start, leased: Leased, first: str
-) -> None:
+def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, first: str) -> None:
     """Each parks it, and lets it go on when it is done itself."""
     job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
     assert line(job) == "ready"

@@ -84,9 +84,9 @@ class Run:
     def save(self) -> dict[str, object]:
         return ask_runner(str(JOB), {"directory": str(self.place), "requeue": False})
 
-    def descriptors(self) -> list[str]:
+    def descriptors(self) -> list[Path]:
         """Of gpu-leasectl."""
-        return sorted(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return sorted(Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def ends(self) -> None:
         _, said = self.process.communicate(timeout=60)

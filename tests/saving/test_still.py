@@ -25,8 +25,8 @@ def test_a_process_that_has_just_ended_is_a_refusal(monkeypatch: pytest.MonkeyPa
         return {"state": "listed", "why": "", "processes": [[os.getpid(), 0], [ended.pid, 0]]}
 
     monkeypatch.setattr(still, "ask", ask)
-    before = os.listdir("/proc/self/fd")
+    before = sorted(Path("/proc/self/fd").iterdir())
     with pytest.raises(Refused, match="has ended"), StillJob(Path("/nowhere"), 1):
         pass
     assert asked[-1] == "saved"
-    assert os.listdir("/proc/self/fd") == before
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
