@@ -118,8 +118,10 @@ unsigned int carrier_busy(void)
 
 void carried_meet(int socket)
 {
-	if (n_asked) {
-		close(socket); /* the one before has not answered yet */
+	if (n_asked || socket < 0) { /* the one before has not answered yet, or this one is lost */
+		if (socket >= 0)
+			close(socket);
+		stranded = true;
 		return;
 	}
 	descriptor_close(&carrier);

@@ -132,3 +132,22 @@ void a_carrier_leaves_the_program_descriptors(void)
 	for (int i = 0; i < 45; i++)
 		CHECK(dup(end) >= 0);
 }
+
+/* The process had no room for its descriptor. */
+void a_carrier_that_is_lost_on_its_way_is_asked_for_again(void)
+{
+	int end;
+
+	hold();
+	swapped_block(ALL, 1);
+	end = lend();
+	begin_leaving();
+	for (int i = 0; i < MANY && memory_mover.step(); i++)
+		take_away(end);
+	CHECK(fake_driver.copied_out == 0);
+	close(end);
+	CHECK(carried_is_stranded());
+	CHECK(!carried_is_stranded());
+	carried_meet(-1);
+	CHECK(carried_is_stranded());
+}
