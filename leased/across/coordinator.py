@@ -9,7 +9,7 @@ themselves, and keep their GPUs until all others have stopped.
 from __future__ import annotations
 
 from leased.across.bounds import Bounds
-from leased.across.messages import Order, Phase, Report, State
+from leased.across.messages import LAST_STAMP, Order, Phase, Report, State
 
 HOLDS = (State.HELD, State.RUNNING)
 MOST_PATIENT = 3  # times that resend_ns is doubled while a job only waits for its turn
@@ -78,7 +78,7 @@ class Coordinator:
     def _heed_wishes(self, now: int, latest: int) -> None:
         """The job gets its place when somebody waits, and loses it when nobody does any more."""
         if self.phase == Phase.REST and bool(self.wanting) != bool(self.stamp):
-            self.stamp = latest + 1 if self.wanting else 0
+            self.stamp = min(latest + 1, LAST_STAMP) if self.wanting else 0
             self._enter(Phase.REST, now)
 
     def _enter(self, phase: Phase, now: int) -> None:

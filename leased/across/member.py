@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from leased.across.actions import Action, Forget, Free, Hold, Keep, Line, Run, Stop
 from leased.across.bounds import Bounds
-from leased.across.messages import Order, Phase, Report, State
+from leased.across.messages import LAST_STAMP, Order, Phase, Report, State
 
-NO_STAMP = 1 << 62  # higher than any
+NO_STAMP = LAST_STAMP + 1
 
 
 class Member:

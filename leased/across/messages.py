@@ -6,6 +6,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, Union
 
+# The highest stamp. Where a broken daemon has said it, what follows has it too: jobs with equal
+# stamps have an order still, by their names.
+LAST_STAMP = (1 << 62) - 1
+
 
 class Phase(IntEnum):
     """What the members are to do. REST: others may have their GPUs. STOP: stop, and keep them."""

@@ -57,6 +57,7 @@ class Moves:
 
     def begin(self, tenant: Tenant, new: Gpu, by: str) -> Move:
         """Refused: the job cannot move there, and has not been touched."""
+        self._check_alone(tenant)
         total, checks = self.plan(tenant, new)
         return self.mover.begin(tenant, new, total, by, checks)
 
@@ -99,6 +100,7 @@ class Moves:
     def save(self, request: Request, peer: Peer) -> Mapping[str, Any]:
         """Keep a job of this user still, so that its memory can be saved."""
         tenant = self._named(request, peer)
+        self._check_alone(tenant)
         self.check_save(tenant)
         return saved(self.saver.begin(tenant, partial(self._check_saved, tenant)))
 
@@ -132,6 +134,12 @@ class Moves:
         raise Refused(f"no GPU {name}", f"there are {known}")
 
     # -- what cannot move ------------------------------------------------------------
+
+    def _check_alone(self, tenant: Tenant) -> None:
+        """Refused: it is being moved or saved, of which only one may park it."""
+        job = tenant.job_id
+        if self.saver.saves(job) or self.mover.moves(job):
+            raise Refused(f"job {tenant.job} is being moved or saved", "wait for its end")
 
     def check(self, tenant: Tenant, new: Gpu) -> None:
         """Refused: the job cannot move to that GPU, and why."""

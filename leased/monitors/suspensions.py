@@ -194,7 +194,7 @@ class Suspensions:
         suspension = self.of[tenant.job_id] = Suspension(pause)
         suspension.announce(self.leases.clock(), grace_ns)
         suspension.halted = bool(self._above(tenant).found())
-        self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
+        self._park(tenant)
         self.announced.set()
 
     def _announce_again(self, suspension: Suspension) -> None:
@@ -213,7 +213,12 @@ class Suspensions:
             self.pauses.pop(tenant.job_id, None)
             self._say(tenant, "is suspended")
 
+    def _park(self, tenant: Tenant) -> None:
+        """Also where a move that had parked it before is over."""
+        self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
+
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
+        self._park(tenant)
         if not suspension.stopped:
             self._look_for_stop(tenant, suspension)
             self._look_above(tenant, suspension)
@@ -237,7 +242,9 @@ class Suspensions:
     def _end(self, tenant: Tenant) -> None:
         self._say(tenant, "is no longer suspended")
         del self.of[tenant.job_id]
-        self.leases.run(Unparked(tenant.job_id))
+        parked = self.leases.view.tenant(tenant.job_id).parked
+        if parked is not None and parked.by == SLURM:  # it may be moved or saved just now
+            self.leases.run(Unparked(tenant.job_id))
 
     def _above(self, tenant: Tenant) -> Tops:
         """What stands above the job's processes, as it is now, or was when it was last seen."""

@@ -3,7 +3,9 @@ driver for it (shim/base/wire_move.h).
 
 carriers.py starts it, with how many bytes it may take away, the two GPUs between which it does (by
 UUID, in hex digits), and the numbers of its sockets, one for each process of the job. It says
-"ready", or why it cannot, in a line. It ends when all sockets are closed, or with the daemon.
+"ready", or why it cannot, in a line. From then on each line that it is told is "over" (nothing is
+taken away any more) or a question, which it answers by "works" unless it has been busy with one
+piece for too long. It ends when all sockets are closed, or with the daemon.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +28,7 @@ from _gpulease import ffi, lib
 from leased.moving.driver_child import Fault, Library, Uuid
 
 PATIENCE_S = 300.0  # for a request: between two of them the driver may take its time
+PIECE_S = 20.0  # for one piece, which takes some ms
 SPARE_PART = 64  # of a GPU's memory is left alone
 OUT_OF_MEMORY = 2
 NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
@@ -182,6 +186,17 @@ class Carrier:
     def __init__(self, gpus: Gpus, between: Sequence[int], most: int):
         self._gpus, self._between, self._left = gpus, between, most
         self._lock = threading.Lock()
+        self._since: dict[socket.socket, float] = {}  # when each that is busy has begun a piece
+
+    def take_no_more(self) -> None:
+        """The move is over."""
+        with self._lock:
+            self._left = 0
+
+    def gets_on(self) -> bool:
+        """Whether no piece takes too long."""
+        since = list(self._since.values())
+        return all(time.monotonic() - begun < PIECE_S for begun in since)
 
     def serve(self, end: socket.socket) -> None:
         """Answer one process of the job until it closes its socket, or something fails. While one
@@ -189,16 +204,21 @@ class Carrier:
         end.settimeout(PATIENCE_S)
         pieces: deque[Piece] = deque()
         with end, suppress(Fault, OSError), ExitStack() as finally_:
+            finally_.callback(self._since.pop, end, None)
             finally_.callback(_give_up, pieces)
             while self._begin(end, pieces):
                 while len(pieces) > 1 or (pieces and not _asks(end)):
                     self._finish(end, pieces[0])
                     pieces.popleft()
+                    self._since[end] = time.monotonic()
+                if not pieces:
+                    self._since.pop(end, None)
 
     def _begin(self, end: socket.socket, pieces: deque[Piece]) -> bool:
         """Begin what the process asks for next. Returns whether that is something known."""
         size = ffi.sizeof("struct gl_carry")
         data, files, _, _ = socket.recv_fds(end, size, 2)
+        self._since[end] = time.monotonic()
         with ExitStack() as closed:
             for file in files:
                 closed.callback(os.close, file)
@@ -258,7 +278,9 @@ class Carrier:
 
 def _asks(end: socket.socket) -> bool:
     """Whether there is something to read, or the other end is closed."""
-    return bool(select.select([end], [], [], 0)[0])
+    poll = select.poll()  # select() knows no number from 1024 on, and a daemon has many files
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _give_up(pieces: Iterable[Piece]) -> None:
@@ -267,13 +289,20 @@ def _give_up(pieces: Iterable[Piece]) -> None:
             piece.opened.close()
 
 
-def _end_with_the_daemon() -> None:
-    sys.stdin.read()
+def _hear_the_daemon(carriers: Sequence[Carrier]) -> None:
+    """carriers: at most one, which is there when it has said so."""
+    for line in sys.stdin:
+        for carrier in carriers:
+            if line == "over\n":
+                carrier.take_no_more()
+            elif carrier.gets_on():
+                print("works", flush=True)
     os._exit(1)
 
 
 def main() -> None:
-    threading.Thread(target=_end_with_the_daemon, daemon=True).start()
+    carriers: list[Carrier] = []
+    threading.Thread(target=_hear_the_daemon, args=(carriers,), daemon=True).start()
     most, uuids, *numbers = sys.argv[1:]
     try:
         gpus = Gpus()
@@ -284,6 +313,7 @@ def main() -> None:
         print(fault, flush=True)
         return
     carrier = Carrier(gpus, between, int(most))
+    carriers.append(carrier)
     ends = [socket.socket(fileno=int(number)) for number in numbers]
     threads = [threading.Thread(target=carrier.serve, args=(end,)) for end in ends]
     for thread in threads:

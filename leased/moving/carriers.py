@@ -2,7 +2,8 @@
 
 A job that moves is lent one where its GPUs reach each other's memory. It ends by itself when all
 that has left by it is back. Where it ends before, the job's processes have their memory all the
-same, on whichever GPU it is, and say STRANDED: then they are lent another one.
+same, on whichever GPU it is, and say STRANDED: then they are lent another one. So one that hangs
+is ended.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ CHILD = "from leased.moving.carrier_child import main; main()"
 POLL_S = 0.003
 SEND_S = 1.0  # for a process to read what it was sent before
 AGAIN_S, AGAIN_MOST_S = 0.2, 60.0  # before stranded processes are lent a carrier; it doubles
+ASK_S = 10.0  # between two questions whether a carrier still gets on
+ANSWER_S = 10.0  # for it to say so
+OVER, ASK, WORKS = b"over\n", b"?\n", b"works\n"  # carrier_child.py
 
 
 class Carriers:
@@ -55,7 +59,10 @@ class Carriers:
         await self._start(tenant, tenant.clients, between, most)
 
     def bring_back(self, tenant: Tenant) -> None:
-        """What is away may come back before the job's turn; it has room where the job is."""
+        """What is away may come back before the job's turn; it has room where the job is. Nothing
+        is taken away any more."""
+        for process in self._running.get(tenant.job_id, ()):
+            _tell(process, OVER)
         if self.carries(tenant):
             for uuid in tenant.gang:
                 memory_orders.preload(tenant, Preload(tenant.job_id, uuid, sys.maxsize))
@@ -68,17 +75,24 @@ class Carriers:
 
     async def _start(
         self, tenant: Tenant, clients: Iterable[Client], between: Sequence[str], most: int
-    ) -> None:
+    ) -> list[Client]:
+        """Returns the processes that have not taken their end of it."""
         clients = [client for client in clients if client.carries]
         if not clients:
-            return
+            return []
         with contextlib.ExitStack() as ends:
-            pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in clients]
+            try:
+                pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in clients]
+            except OSError as fault:
+                raise DriverFault(f"a carrier cannot be started: {fault}") from None
             for end in sum(pairs, ()):
                 ends.enter_context(end)
             await self._run(tenant, [theirs for _, theirs in pairs], between, most)
-            for client, (ours, _) in zip(clients, pairs):
-                await self._send(client, ours)
+            return [
+                client
+                for client, (ours, _) in zip(clients, pairs)
+                if not await self._send(client, ours)
+            ]
 
     async def _run(
         self, tenant: Tenant, ends: Sequence[socket.socket], between: Sequence[str], most: int
@@ -109,13 +123,30 @@ class Carriers:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             raise DriverFault(why or "it has ended")
+        self._keep(self._look_after(tenant.job, process))
 
-    async def _send(self, client: Client, end: socket.socket) -> None:
-        """A process that takes nothing now has its memory go by the host."""
+    async def _look_after(self, job: str, process: asyncio.subprocess.Process) -> None:
+        """End it if it hangs, in the driver or altogether: its job would stand still as long."""
+        assert process.stdout
+        ended = asyncio.ensure_future(process.wait())
+        while not await is_done_within(ended, ASK_S):
+            _tell(process, ASK)
+            said = asyncio.ensure_future(process.stdout.readline())
+            if await is_done_within(said, ANSWER_S) and said.result() in (WORKS, b""):
+                continue
+            said.cancel()
+            log.error("job %s: the process that carries its memory hangs, and is ended", job)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return
+
+    async def _send(self, client: Client, end: socket.socket) -> bool:
+        """Whether the process has taken it. Where it has not, its memory goes by the host."""
         for _ in range(round(SEND_S / POLL_S)):
             if client.send_file(daemon_messages.CARRIER, end.fileno()):
-                return
+                return True
             await asyncio.sleep(POLL_S)
+        return False
 
     async def _watch(self, job_id: int, process: asyncio.subprocess.Process) -> None:
         try:
@@ -152,7 +183,8 @@ class Carriers:
                     return
                 self._stranded[job].clear()
                 try:
-                    await self._start(tenant, clients, (), 0)
+                    left = await self._start(tenant, clients, (), 0)
+                    self._stranded[job].update(left)
                     self.bring_back(tenant)
                 except DriverFault as fault:
                     log.error("job %s: its memory cannot be brought back: %s", tenant.job, fault)
@@ -164,3 +196,10 @@ class Carriers:
                     return
         finally:
             del self._stranded[job]
+
+
+def _tell(process: asyncio.subprocess.Process, line: bytes) -> None:
+    """One that has ended hears nothing."""
+    assert process.stdin
+    if not process.stdin.is_closing():
+        process.stdin.write(line)

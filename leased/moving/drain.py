@@ -63,7 +63,7 @@ class Drain:
         while True:
             await self.until(tenant, self._can_finish, "its turn on the GPU does not come")
             began = self._leases.clock()
-            self._leases.run(Parked(tenant.job_id, self.by, suspended=True))
+            self._park(tenant)
             await self.until(tenant, self._has_released, "its work does not finish")
             released = self._leases.clock()
             await self.until(tenant, self._is_away, "its memory does not leave")
@@ -72,6 +72,13 @@ class Drain:
                 await asyncio.sleep(TOLD_S - (self._leases.clock() - released) / 1e9)
                 return began
             self._leases.run(Unparked(tenant.job_id))
+
+    def _park(self, tenant: Tenant) -> None:
+        """Stays: somebody else keeps it parked, who may let it go on at any time."""
+        self._leases.run(Parked(tenant.job_id, self.by, suspended=True))
+        parked = self._leases.view.tenant(tenant.job_id).parked
+        if parked is None or parked.by != self.by:
+            raise Stays(f"it is parked by {parked.by if parked else 'nobody'}")
 
     async def _rest(self, tenant: Tenant) -> None:
         """Wait until its processes have given up what slows down the driver's checkpoint: most of

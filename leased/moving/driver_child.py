@@ -78,16 +78,20 @@ class Driver(Library):
 
     def begin(self, _: Answer) -> Answer:
         """What there is to know before a job is touched."""
-        version, count = ctypes.c_int(), ctypes.c_int()
+        version = ctypes.c_int()
         self.call("cuDriverGetVersion", byref(version))
-        self.call("cuDeviceGetCount", byref(count))
-        self._uuids = [Uuid() for _ in range(count.value)]
-        for device, uuid in enumerate(self._uuids):
-            self.call("cuDeviceGetUuid_v2", byref(uuid), device)
         return {
             "has_map": version.value >= MAP_SINCE,
-            "uuids": [bytes(uuid.bytes).hex() for uuid in self._uuids],
+            "uuids": [uuid.hex() for uuid in self._uuids()],
         }
+
+    def _uuids(self) -> list[bytes]:
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        uuids = [Uuid() for _ in range(count.value)]
+        for device, uuid in enumerate(uuids):
+            self.call("cuDeviceGetUuid_v2", byref(uuid), device)
+        return [bytes(uuid.bytes) for uuid in uuids]
 
     def state(self, asked: Answer) -> Answer:
         state = ctypes.c_int(-1)
@@ -123,7 +127,7 @@ class Driver(Library):
         """Of all GPUs, of the two, and of the old one alone."""
         one, other = exchange
         onto = {one: other, other: one}
-        every = [bytes(uuid.bytes) for uuid in self._uuids]
+        every = self._uuids()
         if before:
             rest = [uuid for uuid in every if uuid != other]
             onto = {one: other, **dict(zip((u for u in before if u != one), rest))}

@@ -135,6 +135,12 @@ class Mover:
         """Whether a job is being moved."""
         return self._now is not None and not self._now.done()
 
+    def moves(self, job_id: int) -> bool:
+        """Whether the job is being moved, or may be between two GPUs still."""
+        move = self._moves.get(job_id)
+        moving = [one for one in self._moves.values() if one.state == MOVING]
+        return self.busy and (not moving or move in moving)
+
     def last(self, job_id: int) -> Move | None:
         """The last move of a job, if it is known."""
         return self._moves.get(job_id)

@@ -62,6 +62,11 @@ class Saver:
         task.add_done_callback(self._tasks.discard)
         return save
 
+    def saves(self, job_id: int) -> bool:
+        """Whether the job is being saved."""
+        save = self._saves.get(job_id)
+        return save is not None and save.state in (DRAINS, LISTED)
+
     def find(self, tenant: Tenant, *, is_over: bool = False) -> Save:
         """The last save of the job. is_over: it need not be still any more."""
         save = self._saves.get(tenant.job_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leased.across.messages import Message, Order, Phase, Report, State
+from leased.across.messages import LAST_STAMP, Message, Order, Phase, Report, State
 
 LETTERS: dict[str, type[Order] | type[Report]] = {"o": Order, "r": Report}
 LAST = 1 << 63
@@ -29,12 +29,12 @@ def of_bytes(data: bytes) -> Message:
     if not (job.isascii() and job.isdecimal()):
         raise ValueError("a message is of no job")
     if kind is Order:
-        epoch, turn, phase, vote, stamp = map(_whole, fields)
-        return Order(job, epoch, turn, Phase(phase), vote, stamp)
+        epoch, turn, phase, vote = map(_whole, fields[:4])
+        return Order(job, epoch, turn, Phase(phase), vote, _stamp(fields[4]))
     epoch, turn, state, vote = map(_whole, fields[:4])
     wants, ready, ends, yields = map(_truth, fields[4:8])
     return Report(
-        job, epoch, turn, State(state), vote, wants, ready, ends, yields, _whole(fields[8])
+        job, epoch, turn, State(state), vote, wants, ready, ends, yields, _stamp(fields[8])
     )
 
 
@@ -42,6 +42,12 @@ def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < LAST:
         raise ValueError("a field of a message is no number")
     return value
+
+
+def _stamp(value: Any) -> int:
+    if _whole(value) > LAST_STAMP:
+        raise ValueError("a stamp of a message is no number of one")
+    return int(value)
 
 
 def _truth(value: Any) -> bool:

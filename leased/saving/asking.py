@@ -19,6 +19,16 @@ def socket_name(job: str, uid: int) -> bytes:
     return f"\0gpu-leasectl-run-{uid}-{job}".encode()
 
 
+def holder(job: str, uid: int) -> int | None:
+    """The user whose process listens on that socket; None: none does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        try:
+            sock.connect(socket_name(job, uid))
+            return peer_of(sock).uid
+        except OSError:
+            return None
+
+
 def ask_runner(job: str, request: dict[str, Any]) -> dict[str, Any]:
     """Ask the runner of one of this user's jobs. Refused: it refuses, or there is none here."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:

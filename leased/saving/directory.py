@@ -71,12 +71,22 @@ class Directory:
         write_whole(self.partial / MANIFEST, told.encode())
         for path in (*self.partial.rglob("*"), self.partial):
             _sync(path)
+        self._settle()
         shutil.rmtree(self._former, ignore_errors=True)
         if self.complete.exists():
             self.complete.rename(self._former)
-        self.partial.rename(self.complete)
+        try:
+            self.partial.rename(self.complete)
+        except OSError:
+            self._settle()
+            raise
         _sync(self.path)
         shutil.rmtree(self._former, ignore_errors=True)
+
+    def _settle(self) -> None:
+        """What was cut off between two renames is undone."""
+        if not self.complete.exists() and self._former.exists():
+            self._former.rename(self.complete)
 
     def latest(self) -> Path:
         """Where the files of a save that is under way are."""
@@ -85,8 +95,7 @@ class Directory:
     def manifest(self) -> dict[str, Any] | None:
         """Of the checkpoint that is complete; None: there is none. Damaged: it makes no sense.
         Refused: see check()."""
-        if not self.complete.exists() and self._former.exists():
-            self._former.rename(self.complete)  # cut off between two renames
+        self._settle()
         path = self.complete / MANIFEST
         if not path.exists():
             return None

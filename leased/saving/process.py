@@ -20,12 +20,16 @@ STATE, BEATS, OLD = 0, 4, 24  # where in gl_saved they are
 
 
 class Interposer:
-    """The interposer of a process that has listed its copies at the address `at`."""
+    """The interposer of a process that has listed its copies at the address `at`. OSError: the
+    process has ended, or is not ours. close() it."""
 
     def __init__(self, pid: int, at: int):
         self.pid, self.at = pid, at
         self.memory = ProcessMemory(pid)
         self._beats = 0
+
+    def close(self) -> None:
+        self.memory.close()
 
     def _read(self, at: int, size: int) -> bytearray:
         data = bytearray(size)

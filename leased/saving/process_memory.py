@@ -40,6 +40,9 @@ class ProcessMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._file)
 
     def read(self, at: int, into: memoryview) -> None:

@@ -24,7 +24,7 @@ from leased.base import children
 from leased.base.errors import NoAnswer, Refused
 from leased.processes import procfs
 from leased.processes.identity import peer_of
-from leased.saving.asking import LONGEST, socket_name
+from leased.saving.asking import LONGEST, holder, socket_name
 from leased.saving.directory import Directory
 from leased.saving.saver import ProgramLost, Saver
 from leased.slurm import slurmconf
@@ -58,7 +58,8 @@ class Runner:
             return self._loop(wakes, asks)
 
     def _listening(self) -> Iterator[socket.socket]:
-        """For each name of the job; only the first one has to be free, since it is its own."""
+        """For each name of the job. The first one is its own: who has that already is another
+        runner of the job, or of a user who wants it to fail."""
         for name in self._names:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
@@ -67,10 +68,16 @@ class Runner:
                 yield sock
             except OSError as fault:
                 sock.close()
-                if name == self._job:
+                if name != self._job:
+                    continue
+                if holder(name, os.geteuid()) == os.geteuid():
                     raise Refused(
                         f"job {name} has a program that can be saved already ({fault})"
                     ) from None
+                _say(
+                    f"cannot be saved by gpu-leasectl checkpoint ({fault}: a process of another "
+                    "user has the socket); it is saved when Slurm ends the job to requeue it"
+                )
 
     def _begin(self, command: Sequence[str]) -> None:
         restored = self._saver.restore(self._directory)

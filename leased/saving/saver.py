@@ -173,11 +173,15 @@ class Saver:
     def _fill(self, told: dict[str, Any], here: str, directory: Directory) -> None:
         if not here:
             return
-        processes = {int(pid): Interposer(int(pid), int(at)) for pid, at in told["processes"]}
-        before = [] if told["gpus"] == gpu.uuids() else list(told["gpus"])
-        gpu.restore_here(processes, before, told["gpu"], here)
-        uuids = bytes.fromhex(told["gpu"]), bytes.fromhex(here)
-        take(processes, lambda pid, p: _fill(p, directory.complete, pid), uuids)
+        with ExitStack() as stack:
+            processes = {}
+            for pid, at in told["processes"]:
+                process = processes[int(pid)] = Interposer(int(pid), int(at))
+                stack.callback(process.close)
+            before = [] if told["gpus"] == gpu.uuids() else list(told["gpus"])
+            gpu.restore_here(processes, before, told["gpu"], here)
+            uuids = bytes.fromhex(told["gpu"]), bytes.fromhex(here)
+            take(processes, lambda pid, p: _fill(p, directory.complete, pid), uuids)
 
 
 def _fill(process: Interposer, place: Path, pid: int) -> None:

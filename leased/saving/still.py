@@ -37,8 +37,12 @@ class StillJob:
         try:
             wait_until(self._is_listed, "the job does not come to rest", DRAIN_S)
             self.ranges = {pid: one.ranges() for pid, one in self.processes.items()}
-        except BaseException:
+        except BaseException as fault:
             self._end()
+            if isinstance(fault, OSError):
+                raise Refused(
+                    f"a process of the job has ended, or cannot be saved by you: {fault.strerror}"
+                ) from None
             raise
         self._beating.start()
         return self
@@ -47,7 +51,9 @@ class StillJob:
         answer = self._ask("saving")
         if answer["state"] not in ("drains", "listed"):
             raise Refused(answer["why"] or "the job has ended")
-        self.processes = {pid: Interposer(pid, at) for pid, at in answer["processes"]}
+        for pid, at in answer["processes"]:
+            if pid not in self.processes:
+                self.processes[pid] = Interposer(pid, at)
         return bool(answer["state"] == "listed")
 
     def __exit__(self, *_: object) -> None:
@@ -58,6 +64,8 @@ class StillJob:
     def _end(self) -> None:
         with suppress(Refused, NoAnswer):
             self._ask("saved")
+        for process in self.processes.values():
+            process.close()
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):

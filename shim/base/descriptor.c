@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,6 +48,14 @@ struct descriptor descriptor_keep(int number)
 		kept.inode = found.st_ino;
 	}
 	return kept;
+}
+
+bool descriptor_is_high(const struct descriptor *descriptor)
+{
+	struct rlimit most;
+	rlim_t half = getrlimit(RLIMIT_NOFILE, &most) ? HIGH : most.rlim_cur / 2;
+
+	return descriptor->number >= 0 && (rlim_t)descriptor->number >= (half < HIGH ? half : HIGH);
 }
 
 int descriptor_number(const struct descriptor *descriptor)

@@ -9,6 +9,7 @@
 #ifndef GPU_LEASE_DESCRIPTOR_H
 #define GPU_LEASE_DESCRIPTOR_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct descriptor {
@@ -22,6 +23,8 @@ struct descriptor {
 /* Takes over a descriptor of a socket or of a pipe, each of which has an inode of its own (an
  * eventfd has not), and moves it to a high number. */
 struct descriptor descriptor_keep(int number);
+/* Has it a number that few programs need, of the upper half of those that the process may have? */
+bool descriptor_is_high(const struct descriptor *descriptor);
 /* Its number; -1 if there is none, or if the program has closed it. Async-signal-safe; preserves
  * errno. */
 int descriptor_number(const struct descriptor *descriptor);

@@ -224,11 +224,12 @@ static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 	return is;
 }
 
-/* Handles GL_CARRIER. The descriptor of any other message is closed, and the result is false. */
+/* Handles GL_CARRIER. The descriptor of any other message is closed, and the result is false. A
+ * process without room for the descriptor has lost it. */
 static bool take_carrier(const struct gl_header *message, size_t size, int descriptor)
 {
 	bool is = size == sizeof(*message) && message->magic == GL_MAGIC &&
-	          message->version == GL_VERSION && message->type == GL_CARRIER && descriptor >= 0;
+	          message->version == GL_VERSION && message->type == GL_CARRIER;
 
 	if (is)
 		carried_meet(descriptor);

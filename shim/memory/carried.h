@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* There is a carrier, at the other end of this socket, which belongs to this file now. */
+/* There is a carrier, at the other end of this socket, which belongs to this file now. Below 0: it
+ * has been lost on the way. */
 void carried_meet(int socket);
 /* The move is over, wherever the process is: nothing goes away any more. */
 void carried_move_ends(void);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leased.across.across import Across
 from leased.across.actions import (
     EndWanted,
@@ -22,7 +24,8 @@ from leased.across.actions import (
     Wants,
 )
 from leased.across.bounds import Bounds
-from leased.across.messages import Message, Order, Phase, Report, State
+from leased.across.messages import LAST_STAMP, Message, Order, Phase, Report, State
+from leased.peers import messages
 
 NODES = ("a", "b")
 B = Bounds()
@@ -149,3 +152,18 @@ def test_who_waits_for_its_turn_is_asked_less_and_less_often() -> None:
         assert len(orders) == 1
         asked.append((due - 1) // B.resend_ns)
     assert asked == [1, 3, 7, 15, 23]
+
+
+def test_a_broken_daemon_that_says_the_last_number_stops_no_other_nodes_jobs() -> None:
+    """All hear of the highest stamp, so what follows it has to be one that can be said."""
+    a = Across("a", B)
+    a.handle(Joined("7", NODES, 1), 1)
+    last = messages.of_bytes(messages.to_bytes(Report("8", 1, 1, State.REST, latest=LAST_STAMP)))
+    told(a, last)
+    asked = [done for done in a.handle(Wants("7", True), 2) if isinstance(done, Send)]
+    assert asked
+    for done in asked:
+        assert messages.of_bytes(messages.to_bytes(done.message)) == done.message
+    beyond = Report("8", 1, 1, State.REST, latest=LAST_STAMP + 1)
+    with pytest.raises(ValueError, match="stamp"):
+        messages.of_bytes(messages.to_bytes(beyond))

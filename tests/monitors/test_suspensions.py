@@ -8,7 +8,9 @@ from collections.abc import Collection
 import pytest
 from _gpulease import lib
 
+from leased.api.answers import CHECKPOINT, MOVE
 from leased.core import state
+from leased.core.tenant_events import Parked, Unparked
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import ASK_FIRST_NS, LOOK_AT_ALL, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
@@ -130,6 +132,38 @@ def test_a_stop_that_is_no_suspension_is_believed_once(slurm: Slurm) -> None:
     slurm.now += GRACE_NS + MARGIN_NS
     slurm.look()
     assert not slurm.is_suspended(1)
+    slurm.look()
+    assert not slurm.is_suspended(1)
+
+
+@pytest.mark.parametrize("by", [MOVE, CHECKPOINT])
+def test_a_job_that_is_moved_or_saved_stays_parked_for_that(slurm: Slurm, by: str) -> None:
+    """Any process can announce a suspension, which then comes to nothing."""
+    slurm.job(1, 10)
+    slurm.leases.run(Parked(1, by, suspended=True))
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    assert 1 in slurm.suspensions.of
+    slurm.now += GRACE_NS + MARGIN_NS
+    slurm.look()
+    assert 1 not in slurm.suspensions.of
+    parked = slurm.view(1).parked
+    assert parked is not None
+    assert parked.by == by
+
+
+def test_a_job_that_is_suspended_while_it_moves_is_parked_when_it_has(slurm: Slurm) -> None:
+    slurm.job(1, 10)
+    slurm.leases.run(Parked(1, MOVE, suspended=True))
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.still = {10}
+    slurm.look()
+    slurm.leases.run(Unparked(1))
+    assert not slurm.is_suspended(1)
+    slurm.look()
+    assert slurm.is_suspended(1)
+    slurm.still, slurm.stopped = set(), set()
     slurm.look()
     assert not slurm.is_suspended(1)
 

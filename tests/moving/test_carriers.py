@@ -3,7 +3,9 @@ processes, two emulated GPUs that are peers."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -237,10 +239,18 @@ def answer(failed: int) -> str:
 Lent = tuple[subprocess.Popen[str], list[socket.socket]]
 
 
+def paired(least: int) -> tuple[socket.socket, socket.socket]:
+    """least: of the second one's number."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, least)
+    return ours, socket.socket(fileno=number)
+
+
 @contextmanager
-def lent(gpu: EmulatedGpu, most: int) -> Iterator[Lent]:
-    """A carrier with two sockets; it takes so many bytes away."""
-    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+def lent(gpu: EmulatedGpu, most: int, least: int = 0) -> Iterator[Lent]:
+    """A carrier with two sockets; it takes so many bytes away. least: of their numbers."""
+    pairs = [paired(least) for _ in range(2)]
     uuids = ",".join(uuid_bytes(device["uuid"]).hex() for device in gpu.stats()["devices"])
     numbers = [theirs.fileno() for _, theirs in pairs]
     child = subprocess.Popen(
@@ -258,6 +268,58 @@ def lent(gpu: EmulatedGpu, most: int) -> Iterator[Lent]:
         for ours, _ in pairs:
             ours.close()
         assert child.wait() == 0
+
+
+@contextmanager
+def asking(gpu: EmulatedGpu, end: socket.socket) -> Iterator[subprocess.Popen[str]]:
+    """A process that asks a carrier at that end."""
+    asks = subprocess.Popen(
+        [sys.executable, "-c", ASKS, str(end.fileno())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | gpu.env,
+        pass_fds=[end.fileno()],
+        cwd=Path(__file__).parents[2],
+    )
+    with asks:
+        assert line(asks) == "ready"
+        yield asks
+        output(asks)
+
+
+TAKES = f'("{request(AWAY, 4 * MIB)}", [memory])'
+
+
+def test_a_daemon_with_many_files_can_lend_one(emulated_gpu: EmulatedGpu) -> None:
+    """A carrier has the numbers that the daemon had."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+    try:
+        with lent(emulated_gpu, 16 * MIB, least=1024) as (carrier, (end, _)):
+            assert line(carrier) == "ready"
+            with asking(emulated_gpu, end) as asks:
+                for _ in range(2):
+                    tell(asks, TAKES)
+                    assert line(asks) == f"{answer(0)} 1"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_nothing_is_taken_away_once_the_move_is_over(emulated_gpu: EmulatedGpu) -> None:
+    """What a process keeps of it counts for nobody."""
+    with lent(emulated_gpu, 16 * MIB) as (carrier, (end, _)):
+        assert line(carrier) == "ready"
+        with asking(emulated_gpu, end) as asks:
+            tell(asks, TAKES)
+            assert line(asks) == f"{answer(0)} 1"
+            tell(carrier, "over")
+            tell(carrier, "?")
+            assert line(carrier) == "works"
+            tell(asks, TAKES)
+            assert line(asks) == f"{answer(1)} 0"
+            tell(asks, f'("{request(BACK, 4 * MIB)}", [memory, memory])')
+            assert line(asks) == f"{answer(0)} 0"
 
 
 @pytest.mark.parametrize(
@@ -284,19 +346,8 @@ def test_a_carrier_serves_the_others_whatever_a_process_asks(
         assert line(carrier) == "ready"
         for one, order, expected in (
             (end, f'("{data}", {files})', answered),
-            (good, f'("{request(AWAY, 4 * MIB)}", [memory])', f"{answer(0)} 1"),
+            (good, TAKES, f"{answer(0)} 1"),
         ):
-            asks = subprocess.Popen(
-                [sys.executable, "-c", ASKS, str(one.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=os.environ | emulated_gpu.env,
-                pass_fds=[one.fileno()],
-                cwd=Path(__file__).parents[2],
-            )
-            with asks:
-                assert line(asks) == "ready"
+            with asking(emulated_gpu, one) as asks:
                 tell(asks, order)
                 assert line(asks) == expected.strip()
-                output(asks)

@@ -13,7 +13,7 @@ from leased.core.tenant_events import Parked, Signalled
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.moving.drain import POLL_S, READY_S, Drain
+from leased.moving.drain import POLL_S, READY_S, Drain, Stays
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
@@ -97,3 +97,15 @@ def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
 
     asyncio.run(parks())
     assert said == [Signalled if still else Parked]
+
+
+def test_who_is_parked_by_somebody_else_is_not_taken_for_still() -> None:
+    """Suspended just now, for example: whoever has parked it lets it go on at any time."""
+    scene = Scene()
+    scene.leases.run(Parked(scene.tenant.job_id, "Slurm", suspended=True))
+
+    async def parks() -> None:
+        with pytest.raises(Stays, match="it is parked by Slurm"):
+            await Drain(scene.leases, "a test").park(scene.tenant)
+
+    asyncio.run(parks())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -17,6 +19,14 @@ from leased.moving.driver import DriverFault
 from tests.moving.test_drain import Scene
 
 STAYS = "import sys; print('ready', flush=True); sys.stdin.read()"
+# Each line that it hears is written down; questions are answered.
+HEARS = """
+import os, sys
+print('ready', flush=True)
+for line in sys.stdin:
+    os.write(int(os.environ["HEARD"]), line.encode())
+    if line == '?\\n': print('works', flush=True)
+"""
 FAILS = "print('nothing of it works', flush=True)"
 NOTHING = "pass"
 
@@ -124,3 +134,95 @@ def test_a_job_that_ends_meanwhile_needs_none(lent: Lent) -> None:
         assert lent.told() == [0, 0]
 
     asyncio.run(run())
+
+
+def test_a_process_that_takes_nothing_now_is_lent_another_one_later(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says but once that its carrier has ended, and its memory is nowhere else."""
+    monkeypatch.setattr(carriers, "SEND_S", 0.01)
+    busy = lent.scene.processes[0]
+    takes = busy.send_file
+    monkeypatch.setattr(busy, "send_file", lambda *_: False)
+
+    async def run() -> None:
+        for process in lent.scene.processes:
+            lent.scene.leases.clients.on_stranded(lent.tenant, process)
+        await lent.until(lambda: lent.told() == [0, 1])
+        monkeypatch.setattr(busy, "send_file", takes)
+        await lent.end_all()  # as it does when the one that it serves has all back
+        await lent.until(lambda: lent.told() == [1, 1])
+        await lent.end_all()
+        assert not lent.carriers.carries(lent.tenant)
+
+    asyncio.run(run())
+
+
+def test_a_daemon_without_descriptors_lends_one_when_it_has_some(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def run() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr("leased.moving.carriers.socket.socketpair", none)
+            with pytest.raises(DriverFault, match="Too many open files"):
+                await lent.carriers.lend(lent.tenant, [], 1)
+            lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
+            await lent.until(lambda: "Too many open files" in caplog.text)
+        await lent.until(lambda: lent.told() == [0, 1])
+        await lent.end_all()
+
+    asyncio.run(run())
+
+
+def test_one_that_hangs_is_ended(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its job would stand still for as long as it does."""
+    monkeypatch.setattr(carriers, "ASK_S", 0.01)
+    monkeypatch.setattr(carriers, "ANSWER_S", 0.01)
+
+    async def run() -> None:
+        await lent.carriers.lend(lent.tenant, [], 1)
+        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
+        assert "hangs" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
+    lent: Lent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriers, "ASK_S", 0.01)
+    heard, hears = os.pipe()
+    os.set_blocking(heard, False)
+    os.set_inheritable(hears, True)
+    begun = asyncio.create_subprocess_exec
+    monkeypatch.setattr(carriers, "CHILD", HEARS)
+    monkeypatch.setattr(carriers, "environment", lambda: dict(os.environ, HEARD=str(hears)))
+
+    def begin(*command: str, pass_fds: list[int], **more: object) -> object:
+        return begun(*command, pass_fds=[*pass_fds, hears], **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("leased.moving.carriers.asyncio.create_subprocess_exec", begin)
+    said = b""
+
+    def has(line: bytes, times: int) -> bool:
+        nonlocal said
+        with contextlib.suppress(BlockingIOError):
+            said += os.read(heard, 1000)
+        return said.count(line) >= times
+
+    async def run() -> None:
+        await lent.carriers.lend(lent.tenant, [], 1)
+        await lent.until(lambda: has(b"?\n", 3))
+        assert lent.carriers.carries(lent.tenant)
+        lent.carriers.bring_back(lent.tenant)
+        await lent.until(lambda: has(b"over\n", 1))
+        await lent.end_all()
+
+    asyncio.run(run())
+    os.close(heard)
+    os.close(hears)

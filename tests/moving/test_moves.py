@@ -129,6 +129,24 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
     output(job)
 
 
+@pytest.mark.parametrize("first", ["move", "save"])
+def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, first: str) -> None:
+    """Each parks it, and lets it go on when it is done itself."""
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
+    assert line(job) == "ready"
+    moves: dict[str, Any] = {"op": "move", "job_id": 1, "gpu": "1"}
+    saves: dict[str, Any] = {"op": "save", "job_id": 1}
+    asked(leased, **(moves if first == "move" else saves))
+    for further in (moves, saves):
+        with pytest.raises(Refused, match="is being moved"):
+            asked(leased, **further)
+    state = {"op": "moved" if first == "move" else "saving", "job_id": 1}
+    if first == "save":
+        asked(leased, op="saved", job_id=1)
+    wait_until("its end", lambda: asked(leased, **state)["state"] in ("moved", "over"))
+    job.kill()
+
+
 def test_all_commands_and_the_files_for_dcgm_say_where_a_moved_job_is(
     tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
 ) -> None:

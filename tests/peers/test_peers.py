@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.across.messages import Message, Order, Phase, Report, State
+from leased.across.messages import LAST_STAMP, Message, Order, Phase, Report, State
 from leased.peers import greeting, link, messages, sealed, server, tls
 from leased.peers.greeting import Stranger, Terms
 from leased.peers.munge import Munge
@@ -396,9 +396,10 @@ def test_where_munge_does_not_run_that_is_why(tmp_path: Path) -> None:
 
 WHOLE = st.integers(0, (1 << 63) - 1)
 JOBS = st.text("0123456789", min_size=1, max_size=10)
-ORDERS = st.builds(Order, JOBS, WHOLE, WHOLE, st.sampled_from(Phase), WHOLE, WHOLE)
+STAMPS = st.integers(0, LAST_STAMP)
+ORDERS = st.builds(Order, JOBS, WHOLE, WHOLE, st.sampled_from(Phase), WHOLE, STAMPS)
 TRUTHS = [st.booleans()] * 4
-REPORTS = st.builds(Report, JOBS, WHOLE, WHOLE, st.sampled_from(State), WHOLE, *TRUTHS, WHOLE)
+REPORTS = st.builds(Report, JOBS, WHOLE, WHOLE, st.sampled_from(State), WHOLE, *TRUTHS, STAMPS)
 
 
 @given(st.one_of(ORDERS, REPORTS))

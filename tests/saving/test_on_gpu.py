@@ -84,6 +84,10 @@ class Run:
     def save(self) -> dict[str, object]:
         return ask_runner(str(JOB), {"directory": str(self.place), "requeue": False})
 
+    def descriptors(self) -> list[Path]:
+        """Of gpu-leasectl."""
+        return sorted(Path(f"/proc/{self.process.pid}/fd").iterdir())
+
     def ends(self) -> None:
         _, said = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, said
@@ -105,6 +109,19 @@ def test_a_job_is_saved_and_goes_on(tenant: Start, leased: Leased, tmp_path: Pat
     run.works()
     run.ends()
     assert not saved.exists()
+
+
+def test_no_descriptors_are_left_over(tenant: Start, leased: Leased, tmp_path: Path) -> None:
+    """A program that is saved every few minutes is so for weeks."""
+    run = Run(tenant, leased, tmp_path, STOPS)
+    run.save()
+    before = run.descriptors()
+    for _ in range(2):
+        run.save()
+    assert run.descriptors() == before
+    for _ in range(3):
+        run.works()
+    run.ends()
 
 
 def test_where_criu_fails_the_job_goes_on_with_all_it_had(

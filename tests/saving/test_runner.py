@@ -169,6 +169,52 @@ def test_a_job_is_asked_by_each_of_its_names(
     assert process.returncode == 0
 
 
+# Has the socket of a job of root's, as another user.
+SQUATS = """
+import os, socket, sys
+from leased.saving.asking import socket_name
+os.setuid(65534)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.bind(socket_name(sys.argv[1], 0))
+if sys.argv[2] == "listens":
+    sock.listen()
+print("has it", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("how", ["listens", "does not listen"])
+def test_another_user_who_has_its_socket_does_not_keep_a_program_from_running(
+    run: Run, how: str
+) -> None:
+    pipe = subprocess.PIPE
+    squats = [sys.executable, "-c", SQUATS, JOB, how]
+    with subprocess.Popen(squats, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "has it\n"
+        process = run.start()
+        for n in range(4):
+            run.go(n)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        assert "another user has the socket" in said
+        assert other.stdin is not None
+        other.stdin.close()
+
+
+def test_a_second_runner_of_a_job_is_refused(run: Run) -> None:
+    first = run.start()
+    run.wait_for(0)
+    second = run.start("true")
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == ExitStatus.REFUSED
+    assert "has a program that can be saved already" in said
+    for n in range(4):
+        run.go(n)
+    assert first.wait(60) == 0
+
+
 def test_what_hinders_is_named() -> None:
     env = {"OMPI_COMM_WORLD_SIZE": "2", "SLURM_JOB_NUM_NODES": "3"}
     with subprocess.Popen(["sleep", "60"], env=env, stdout=subprocess.DEVNULL) as process:

@@ -55,17 +55,20 @@ static void pin(const struct part *part)
 
 static const struct store carried_store = {.give = give, .pin = pin};
 
-/* Returns NULL if the host is out of memory; the file is closed then. */
+/* Returns NULL if the host is out of memory, or if what descriptors are left are for the program,
+ * and for the driver, which opens some when it restores the process; the file is closed then. */
 static struct copy *new_copy(int file)
 {
 	struct carried *one = calloc(1, sizeof(*one));
+	struct descriptor kept = descriptor_keep(file);
 
-	if (!one) {
-		close(file);
+	if (!one || !descriptor_is_high(&kept)) {
+		descriptor_close(&kept);
+		free(one);
 		return NULL;
 	}
 	one->copy.store = &carried_store;
-	one->file = descriptor_keep(file);
+	one->file = kept;
 	lock_take(&chunks_lock);
 	one->next = carried;
 	carried = one;
@@ -115,8 +118,10 @@ unsigned int carrier_busy(void)
 
 void carried_meet(int socket)
 {
-	if (n_asked) {
-		close(socket); /* the one before has not answered yet */
+	if (n_asked || socket < 0) { /* the one before has not answered yet, or this one is lost */
+		if (socket >= 0)
+			close(socket);
+		stranded = true;
 		return;
 	}
 	descriptor_close(&carrier);
@@ -195,7 +200,7 @@ enum carrier_answer carrier_ask(struct segment *segment, bool out)
 		return CARRIER_NONE;
 	error = send_request(segment, out, file);
 	close(file);
-	if (error == EAGAIN && n_asked)
+	if ((error == EAGAIN || error == ETOOMANYREFS) && n_asked)
 		return CARRIER_LATER;
 	if (error) {
 		lose();
@@ -247,7 +252,7 @@ bool carrier_take(struct transfer *out, struct copy **copy)
 	else if (file >= 0)
 		close(file);
 	if (!result && out->out && !*copy)
-		result = CUDA_ERROR_OUT_OF_MEMORY; /* of descriptors, for example */
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result)
 		takes = false;
 	out->result = result;

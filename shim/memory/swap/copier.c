@@ -142,15 +142,28 @@ bool copier_take(struct copier *c, struct transfer *out)
 	return true;
 }
 
-size_t copier_arrived(const struct copier *c, const struct segment *segment)
+static size_t arrived(const struct transfer *transfer)
+{
+	unsigned int passed = transfer->out ? transfer->passed : 0;
+
+	return passed ? transfer->marks[passed - 1].bytes : 0;
+}
+
+void copier_each(const struct copier *c, void (*what)(const struct copy *copy, size_t arrived))
 {
 	for (unsigned int i = 0; i < c->n; i++) {
 		const struct transfer *transfer = &c->ring[(c->first + i) % COPIER_DEPTH];
 
-		if (transfer->segment == segment && transfer->out && transfer->passed)
-			return transfer->marks[transfer->passed - 1].bytes;
+		what(transfer->segment->copy, arrived(transfer));
 	}
-	return 0;
+}
+
+bool copier_copies(const struct copier *c, const struct segment *segment)
+{
+	for (unsigned int i = 0; i < c->n; i++)
+		if (c->ring[(c->first + i) % COPIER_DEPTH].segment == segment)
+			return true;
+	return false;
 }
 
 bool copier_restores(const struct copier *c)

@@ -14,6 +14,7 @@
 
 #define COPIER_DEPTH 128 /* the most segments that are being copied on a device */
 
+struct copy;
 struct segment;
 
 #define COPIER_MARKS 8 /* the most that are set in one copy */
@@ -56,9 +57,12 @@ CUresult copier_begin(struct copier *copier, struct segment *segment, bool out, 
 void copier_look(struct copier *copier);
 /* Takes the first of those that have ended. Returns false if there is none. */
 bool copier_take(struct copier *copier, struct transfer *out);
-/* How many bytes of a segment, the first ones, are known to have come to the host, of a copy that
- * has not been taken yet. */
-size_t copier_arrived(const struct copier *copier, const struct segment *segment);
+/* Calls `what` for each copy in a store that is under way or has not been taken yet, with how many
+ * of its bytes, the first ones, are known to have come to the host. */
+void copier_each(const struct copier *copier,
+                 void (*what)(const struct copy *copy, size_t arrived));
+/* Is this segment's copy one of them? */
+bool copier_copies(const struct copier *copier, const struct segment *segment);
 /* Is a segment still being copied to the device? */
 bool copier_restores(const struct copier *copier);
 /* Destroys the stream, which is idle, and the events. */

@@ -137,9 +137,12 @@ static bool step(void)
 
 	if (!swap_used())
 		return false;
+	if (carrier_is_there() || carrier_busy())
+		lanes_finish_carried();
 	for_each_lane(lane)
 		if (lane->asked)
 			busy |= step_lane(lane);
+	busy |= carrier_busy() > 0;
 	rests = chunks_rest_step();
 	busy |= rests;
 	if (!busy && all_idle() && channels_stop_phase() == STOP_NONE) {

@@ -32,8 +32,16 @@ static void need(const struct copy *copy, size_t arrived)
 	}
 }
 
-/* Notes the slices to which bytes may still be copied, or from which they are just being copied.
- * Returns true if copies may be made that need units which are free. */
+/* May bytes of a segment, of which no copy is under way, still be copied to the host? */
+static bool may_leave(const struct lane *lane, const struct segment *s)
+{
+	return s->moving ? !copier_copies(&lane->copier, s)
+	                 : s->state == SEGMENT_RESIDENT && !carrier_takes(s);
+}
+
+/* Notes the slices to which bytes may still be copied, or from which they are just being copied:
+ * also those of blocks that the program has freed meanwhile, which are in no lane any more. Returns
+ * true if copies may be made that need units which are free. */
 static bool note_needed(void)
 {
 	bool any = false;
@@ -41,11 +49,12 @@ static bool note_needed(void)
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
 		chunk->needed = 0;
 	for_each_lane(lane) {
+		copier_each(&lane->copier, need);
 		for (const struct segment *s = lane->oldest; s; s = s->newer) {
-			if ((s->state != SEGMENT_RESIDENT && !s->moving) || carrier_takes(s))
+			if (!may_leave(lane, s))
 				continue;
-			need(s->copy, s->moving ? copier_arrived(&lane->copier, s) : 0);
-			any |= !s->copy && !s->fixed;
+			need(s->copy, 0);
+			any |= !s->copy && !s->fixed && !s->moving;
 		}
 	}
 	return any;

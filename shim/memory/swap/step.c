@@ -166,7 +166,7 @@ static void finish_carried(struct lane *lane, const struct transfer *transfer, s
 	}
 }
 
-static void finish_all_carried(void)
+void lanes_finish_carried(void)
 {
 	struct transfer transfer;
 	struct copy *copy;
@@ -218,8 +218,6 @@ static void step_in(CUcontext context, void *argument)
 
 void lane_take_step(struct lane *lane)
 {
-	if (carrier_is_there() || carrier_busy())
-		finish_all_carried();
 	if (contexts_with(lane->device, lane->copier.context, step_in, lane))
 		return;
 	lane->busy = false;

@@ -154,6 +154,8 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 {
 	CUcontext before = fake_driver.current, chosen = fake_context(device);
 
+	if (fake_rooms.no_context)
+		return false;
 	if (preferred == fake_second_context(device))
 		chosen = preferred;
 	fake_driver.current = chosen;

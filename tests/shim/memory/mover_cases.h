@@ -59,13 +59,19 @@
 	CASE(helpers_may_end_before_the_next_one_starts)
 
 /* carrier_cases.c */
-#define CARRIER_CASES(CASE) CASE(what_a_carrier_does_not_take_goes_by_the_host)
+#define CARRIER_CASES(CASE)                                                                        \
+	CASE(what_a_carrier_does_not_take_goes_by_the_host)                                        \
+	CASE(what_is_on_its_way_to_the_host_stays_registered_beside_a_carrier)                     \
+	CASE(a_context_may_end_while_a_carrier_is_asked)                                           \
+	CASE(a_carrier_leaves_the_program_descriptors)                                             \
+	CASE(a_carrier_that_is_lost_on_its_way_is_asked_for_again)
 
 /* rest_cases.c */
 #define REST_CASES(CASE)                                                                           \
 	CASE(what_will_be_needed_stays_registered_while_the_job_works)                             \
 	CASE(what_has_left_rests_and_the_rest_waits_for_its_bytes)                                 \
 	CASE(bytes_under_way_keep_their_memory_registered)                                         \
+	CASE(so_do_those_of_memory_that_is_freed_meanwhile)                                        \
 	CASE(what_has_come_of_a_segment_rests_before_all_of_it_has)                                \
 	CASE(only_what_is_copied_is_registered_again)                                              \
 	CASE(what_was_away_before_rests_too)                                                       \
