@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
@@ -31,30 +31,15 @@ TYPES = {
 T = TypeVar("T")
 
 
-class Described(Protocol):
-    """A kind of value: its type in the file, and what may be written, in words."""
-
-    @property
-    def type(self) -> type: ...
-
-    @property
-    def words(self) -> str: ...
-
-
-def check(table: dict[str, Any], known: Mapping[str, Described], where: str) -> None:
-    """Refused: a key of the table is not known or not of its type, or a text is not printable."""
-    for name, value in table.items():
-        kind = known.get(name)
-        if kind is None:
-            words = f"{where}.{printable(name)} is not known"
-            raise Refused(words, f"the keys are {', '.join(known)}")
-        wanted = (int, float) if kind.type is float else kind.type
-        if not isinstance(value, wanted) or (kind.type is not bool and isinstance(value, bool)):
-            words = f"{where}.{name} = {shown(value)} is not {TYPES[kind.type]}"
-            raise Refused(words, f"write {kind.words}")
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str):
-                _check_text(text, f"{where}.{name}")
+def check(value: Any, type_: type, words: str, where: str) -> None:
+    """Refused: a value is not of this type, or a text is not printable. words: what may be
+    written."""
+    wanted = (int, float) if type_ is float else type_
+    if not isinstance(value, wanted) or (type_ is not bool and isinstance(value, bool)):
+        raise Refused(f"{where} = {shown(value)} is not {TYPES[type_]}", f"write {words}")
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            _check_text(text, where)
 
 
 def printable(text: str) -> str:

@@ -71,7 +71,8 @@ def _text_path(text: str, where: str) -> str:
 
 
 def _options(text: str, where: str) -> options.Options:
-    return values.named(where, lambda: options.parse(text))
+    """Every key has a value: what is left out is ours."""
+    return values.named(where, lambda: options.parse(text)).over(options.PLAIN)
 
 
 def _time_or(*none: str) -> Callable[[str, str], int]:

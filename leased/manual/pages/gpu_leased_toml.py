@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.config import config, documents, keys
+from leased.config import config, documents
 from leased.manual import roff
 from leased.manual.roff import Page
 
@@ -14,10 +14,10 @@ def page() -> Page:
     made.section("description")
     for text in documents.introduction():
         made.paragraph(text)
-    for section, about in keys.SECTIONS.items():
+    for section, about in config.SECTIONS.items():
         made.section(f"[{section}]")
         made.paragraph(about)
-        for key in keys.of_section(section).values():
+        for key in config.of_section(section).values():
             made.item(roff.words(f"`{key.name}` = {key.kind.words}"), key.about)
             made.continued(f"Default: `{documents.toml(key.default)}`")
     made.section("see also")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _gpulease import ffi, lib
 
-from leased.config import keys
+from leased.config import config
 from leased.manual import roff
 from leased.manual.roff import Page
 
@@ -49,7 +49,7 @@ def page() -> Page:
     made.section("keys")
     made.paragraph(
         "In any order, with commas between them. Those that are left out are the site's: "
-        f"`{keys.of_section('defaults')['options'].default}`, if it has not changed them."
+        f"`{config.of_section('defaults')['options'].default}`, if it has not changed them."
     )
     made.example(rows)
     made.paragraph(tail)
