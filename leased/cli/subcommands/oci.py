@@ -11,7 +11,8 @@ from leased.api import own_job_answers as answers
 from leased.base.errors import Refused
 from leased.cli import mine, oci
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand
+
+SUMMARY = "add to a container's configuration what its job needs to share GPUs (for hooks)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +49,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     if changed != config:
         oci.write_file(chosen.directory, changed)
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "oci",
-    "add to a container's configuration what its job needs to share GPUs (for hooks)",
-    run,
-    add_arguments,
-)
