@@ -31,6 +31,11 @@ class Finding:
         return asdict(self)
 
 
+def finding(id_: str, wrong: str, remedy: str, right: str, level: str = WARNING) -> Finding:
+    """What is wrong, with its remedy, or what is right where `wrong` is empty."""
+    return Finding(id_, level, wrong, remedy) if wrong else Finding(id_, OK, right)
+
+
 @dataclass
 class Site:
     """What there is to look at. status: the daemon's, None while it does not answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.cli.checks.finding import OK, WARNING, Finding, Site, finding
 from leased.metrics import exporter, probe
 
 WAIT_S = 10.0
@@ -33,8 +33,6 @@ def findings(site: Site) -> Iterator[Finding]:
         words = f"nobody listens at {address} (metrics.listen): {fault.strerror or fault}"
         yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
     else:
-        if ours:
-            yield Finding("metrics", OK, f"{UNIT} answers at {address}")
-        else:
-            words = f"what answers at {address} (metrics.listen) is not {UNIT}"
-            yield Finding("metrics", WARNING, words, "choose another port for metrics.listen")
+        words = f"what answers at {address} (metrics.listen) is not {UNIT}"
+        remedy, good = "choose another port for metrics.listen", f"{UNIT} answers at {address}"
+        yield finding("metrics", "" if ours else words, remedy, good)
