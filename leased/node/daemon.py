@@ -24,6 +24,7 @@ from leased.admin.status import Seen
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
+from leased.base.service_manager import notify
 from leased.base.words import count
 from leased.config import config, trusted_files
 from leased.connections.accounts import Accounts
@@ -50,7 +51,6 @@ from leased.node.listeners import Listeners
 from leased.node.logs import set_up_logging
 from leased.node.monitors import Monitors
 from leased.node.overruns import Overruns
-from leased.node.service_manager import notify
 from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 
+from leased.base.service_manager import connections_kept, keep_connection
 from leased.base.words import count
 from leased.connections.listener import Listener
 from leased.core.arbiter import Rejoined
 from leased.leasing.leases import Leases
 from leased.node.client_connection import ClientConnection
-from leased.node.service_manager import connections_kept, keep_connection
 
 log = logging.getLogger("gpu-leased")
 

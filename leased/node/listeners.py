@@ -9,13 +9,13 @@ from leased.admin.admin import Admin
 from leased.admin.questions import Questions
 from leased.admin.reload import AdminSocket
 from leased.base.listening_socket import ADMIN_BACKLOG, listen
+from leased.base.service_manager import inherited_sockets
 from leased.config.config import Config
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 from leased.node.kept_clients import KeptClients
-from leased.node.service_manager import inherited_sockets
 
 
 class Listeners:
