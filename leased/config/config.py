@@ -14,7 +14,6 @@ from typing import Any
 
 from leased.base import toml_file
 from leased.base.errors import Refused
-from leased.config import config_values as values
 from leased.config import kinds, options
 from leased.config.job_sets import JobSet
 from leased.config.key import Key, key
@@ -602,7 +601,7 @@ def _fields(table: dict[str, Any], section: str, where: str = "") -> dict[str, A
     where = where or section
     for name in table:
         if name not in known:
-            words = f"{where}.{values.printable(name)} is not known"
+            words = f"{where}.{kinds.printable(name)} is not known"
             raise Refused(words, f"the keys are {', '.join(known)}")
     return {known[name].field: known[name].read(table[name], f"{where}.{name}") for name in table}
 
@@ -611,7 +610,7 @@ def from_dict(raw: dict[str, Any]) -> Config:
     """The configuration of a parsed file. Refused names the key at fault."""
     for name, table in raw.items():
         if name not in SECTIONS:
-            words = f"[{values.printable(name)}] is not known"
+            words = f"[{kinds.printable(name)}] is not known"
             raise Refused(words, f"the tables are {', '.join(SECTIONS)}")
         if not isinstance(table, dict):
             raise Refused(f"[{name}] is not a table", f"write a line [{name}], and its keys below")
@@ -621,7 +620,7 @@ def from_dict(raw: dict[str, Any]) -> Config:
     read = {name: _fields(table, name) for name, table in tables.items()}
     parts: dict[str, Any] = {name: made(**read.pop(name, {})) for name, made in PARTS.items()}
     parts["devices"] = {
-        values.device_name(name, "device"): replace(
+        kinds.device_name(name, "device"): replace(
             parts["device"], **_fields(table, "device", f"device.{name}")
         )
         for name, table in single.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from leased.config import config_values as values
+from leased.config import kinds
 from leased.config.kinds import Kind
 
 
@@ -33,7 +33,7 @@ class Key:
 
     def read(self, value: Any, where: str) -> Any:
         """The value as the daemon uses it. where: how an error names the key. Refused: bad."""
-        values.check(value, self.kind.type, self.kind.words, where)
+        kinds.check(value, self.kind.type, self.kind.words, where)
         return self.kind.read(value, where)
 
 
