@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from leased.admin import label_check, shard_memory, share_left
+from leased.admin import label_check, parking, shard_memory, share_left
 from leased.admin.gang import Gangs
 from leased.base.errors import Refused
-from leased.base.requests import Request, get_job, get_text
+from leased.base.requests import Request, get_text
 from leased.config.config import Config
 from leased.config.options import OFFLINE
 from leased.gpus.devices import Gpu
@@ -113,15 +113,9 @@ class Moves:
         return saved(self.saver.find(self._named(request, peer), is_over=True))
 
     def _named(self, request: Request, peer: Peer) -> Tenant:
-        asked = get_job(request, "job_id")
-        found = [t for t in self.leases.tenants.named(asked) if peer.uid in (0, t.uid)]
-        if len(found) != 1:
-            raise Refused(
-                f"job {asked} is several jobs here"
-                if found
-                else f"job {asked} is not a job of yours that shares a GPU of this node",
-                "name one of them" if found else "gpu-leasectl mine lists those that do",
-            )
+        found = parking.own_jobs(self.leases, request, peer)
+        if len(found) > 1:
+            raise Refused(f"job {request['job_id']} is several jobs here", "name one of them")
         return found[0]
 
     def _gpu(self, name: str) -> Gpu:

@@ -15,7 +15,7 @@ USER = "user "  # followed by the uid of the user who has parked the job
 
 def park(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     """Evict all memory of the job now; of all tasks of an array that are here."""
-    found = _named(leases, request, peer)
+    found = own_jobs(leases, request, peer)
     for tenant in found:
         leases.run(Parked(tenant.job_id, f"{USER}{peer.uid}"))
     return found
@@ -23,7 +23,7 @@ def park(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
 
 def unpark(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     """Restore the memory of a parked job before its next launch, as far as there is room."""
-    found = _named(leases, request, peer)
+    found = own_jobs(leases, request, peer)
     for tenant in found:
         parked = leases.view.tenant(tenant.job_id).parked
         if parked is not None and parked.by in (answers.MOVE, answers.CHECKPOINT):
@@ -43,8 +43,9 @@ def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
     return {"since_s": round((leases.clock() - parked.since) / 1e9, 3), "by": parked.by}
 
 
-def _named(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
-    """The job, if it is this user's or root asks. Others are refused as unknown jobs are."""
+def own_jobs(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
+    """The job, or all tasks of an array, that are this user's or root asks for. Others are refused
+    as unknown jobs are."""
     asked = get_job(request, "job_id")
     found = [t for t in leases.tenants.named(asked) if peer.uid in (0, t.uid)]
     if not found:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from leased.admin import parking, share_details
+from leased.admin import details, parking
 from leased.admin.moves import Moves
 from leased.api import own_job_answers as answers
 from leased.base import job_names
@@ -164,7 +164,7 @@ class Questions:
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "job_class": tenant.given.job_class,
-            "share": share_details.of_tenant(self.leases, tenant),
+            "share": details.share(self.leases, tenant),
             "clients": len(tenant.clients),
             "nodes": list(tenant.nodes),
             "reason": self._reason(tenant) if waits else None,

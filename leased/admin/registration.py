@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from leased.admin import (
     host_memory,
@@ -138,13 +137,12 @@ class Registration:
         fences = shard_memory.fences(self.config(), request, others)
         more = self.gangs.totals(others, tenant.given, fences=fences)
         several_nodes.check_more(tenant.nodes, more)
-        self._check_chain(self._with(tenant.job_id, tenant.uid, tenant.given, others), tenant)
+        further = Tenant(tenant.job_id, tenant.uid, tenant.given, more)
+        self._check_chain(further, tenant)
         if tenant.swaps:
             self._check_swap(tenant, more, request)
         if more:
-            share_left.check_more(
-                self.leases, self._with(tenant.job_id, tenant.uid, tenant.given, others)
-            )
+            share_left.check_more(self.leases, further)
             self.leases.tenants.widen(tenant, more)
             self.store.place(tenant.job_id, tenant.totals)
 
@@ -237,20 +235,20 @@ class Registration:
         fences = shard_memory.fences(self.config(), request, gang)
         shard_memory.check(said, given, gang, fences)
         job = str(get_job({"job": str(job_id)} | request, "job"))
+        totals = self.gangs.totals(gang, given, fences=fences)
+
+        def with_memory(kind: str) -> Tenant:
+            return Tenant(job_id, uid, replace(given, memory=kind), totals, job=job)
+
         if given.memory == "auto":
-            tenant = self._with(
-                job_id, uid, replace(given, memory="swap"), gang, job=job, fences=fences
-            )
+            tenant = with_memory("swap")
             why_not = self._why_not_swapped(tenant, request, chosen)
-            if not why_not:
-                return tenant
-            log.info("job %s has managed memory: %s", job, why_not)
-            tenant = self._with(
-                job_id, uid, replace(given, memory="managed"), gang, job=job, fences=fences
-            )
-            tenant.memory_why = why_not
+            if why_not:
+                log.info("job %s has managed memory: %s", job, why_not)
+                tenant = with_memory("managed")
+                tenant.memory_why = why_not
             return tenant
-        tenant = self._with(job_id, uid, given, gang, job=job, fences=fences)
+        tenant = with_memory(given.memory)
         tenant.memory_why = "the job's options or the site's ask for it"
         if tenant.swaps:
             self._check_may_swap(tenant, request)
@@ -270,19 +268,6 @@ class Registration:
         else:
             return "gpu-leased-copies does not run, and nobody has chosen memory:auto"
         return ""
-
-    def _with(
-        self,
-        job_id: int,
-        uid: int,
-        given: Resolved,
-        gang: list[Gpu],
-        *,
-        job: str = "",
-        fences: shard_memory.Fences = MappingProxyType({}),
-    ) -> Tenant:
-        totals = self.gangs.totals(gang, given, fences=fences)
-        return Tenant(job_id, uid, given, totals, job=job)
 
     def _check_may_swap(self, tenant: Tenant, request: Request) -> None:
         others = self.leases.tenants.values()

@@ -17,7 +17,7 @@ from pathlib import Path
 from leased.admin.admin import Admin
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
-from leased.config import config, keys, trusted_files
+from leased.config import config, trusted_files
 from leased.config.config import Config
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
@@ -28,7 +28,7 @@ from leased.slurm.commands import Slurm
 log = logging.getLogger("gpu-leased")
 
 # Where daemons of other nodes count on it, it stays as they have been told.
-OF_ALL = [key for key in keys.KEYS if key.path == "limits.drain"]
+OF_ALL = [key for key in config.KEYS if key.path == "limits.drain"]
 
 
 def group_id(settings: Config) -> int:
@@ -134,7 +134,9 @@ class Reload:
         if fresh.record is not None:
             trusted_files.check(fresh.record, "daemon.record")
             place.check(fresh.record, "daemon.record")
-        at_start = [key for key in keys.KEYS if key.at_start or (now.peers_port and key in OF_ALL)]
+        at_start = [
+            key for key in config.KEYS if key.at_start or (now.peers_port and key in OF_ALL)
+        ]
         kept = {key.field: getattr(now, key.field) for key in at_start}
         for key in at_start:
             if getattr(fresh, key.field) != kept[key.field]:

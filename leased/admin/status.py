@@ -16,14 +16,7 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import (
-    chain_details,
-    channel_details,
-    memory_details,
-    parking,
-    shard_memory,
-    share_details,
-)
+from leased.admin import details, parking, shard_memory
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -161,7 +154,7 @@ class Status:
             "online_slowdown": self.leases.slices.slowdown_of(gpu.uuid),
             "offline_health": self._health(gpu.uuid),
             "mps": self.seen.mps.status(gpu.uuid) if self.seen.mps else None,
-            "chain": chain_details.of_device(self.leases, gpu.uuid),
+            "chain": details.chain(self.leases, gpu.uuid),
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,
@@ -197,13 +190,13 @@ class Status:
             "job_class": tenant.given.job_class,
             "space": tenant.given.space,
             "sm": tenant.given.sm,
-            "share": share_details.of_tenant(self.leases, tenant),
+            "share": details.share(self.leases, tenant),
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "ahead_bytes": self.seen.ahead.line.of_job(job) if self.seen.ahead else 0,
             "total_bytes": dict(tenant.totals),
             "clients": len(tenant.clients),
-            "channels": channel_details.of_tenant(self.leases, tenant),
-            "slices": channel_details.slices(self.leases, tenant),
+            "channels": details.channels(self.leases, tenant),
+            "slices": details.slices(self.leases, tenant),
             "state": state.state,
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),
@@ -211,8 +204,8 @@ class Status:
             "resident_bytes": {
                 u: device(u).residency.evictable(tenant.job_id) for u in tenant.gang
             },
-            "fixed": memory_details.fixed(tenant),
-            "clean": memory_details.clean(
+            "fixed": details.fixed(tenant),
+            "clean": details.clean(
                 tenant,
                 self.leases.tenants.cleans,
                 sum(used.clean_bytes for used in usage.values()),

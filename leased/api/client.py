@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pwd
 import socket
 import struct
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from leased.api.answers import Status, TenantPage
 from leased.base.errors import NoAnswer, Refused
+from leased.base.words import user_of
 
 ANSWER_S = 10.0
 LONGEST_ANSWER = 1 << 20
@@ -62,15 +62,7 @@ def ask_status(path: Path, wait_s: float = ANSWER_S) -> Status:
         page = cast(TenantPage, ask(path, {"op": "status", "after": after}, wait_s))
         answer["tenants"] += page["tenants"]
         after = page.get("next")
+    # Here, since the daemon must not wait for it.
     for stray in answer["strays"].get("now", []):
         stray["user"] = user_of(stray["uid"])
     return answer
-
-
-def user_of(uid: int) -> str | None:
-    """The user's name; None: this node knows none. It is asked here, since it can take long and the
-    daemon must not wait."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return None

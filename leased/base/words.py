@@ -1,7 +1,8 @@
-"""Amounts and lists as people read them."""
+"""Amounts, lists and users as people read them."""
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,14 @@ def size(amount: float) -> str:
             break
         amount /= 1024
     return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def user_of(uid: int) -> str | None:
+    """The user's name; None: this host knows none. It may take long to find out."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):  # the latter: no uid is so large
+        return None
 
 
 def count(number: int, what: str) -> str:

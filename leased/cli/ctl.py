@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import pkgutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from leased import __version__
 from leased.base.errors import NoAnswer, Refused
-from leased.cli import registry
+from leased.cli import subcommands
 from leased.cli.exit_status import MEANINGS, ExitStatus
 from leased.cli.subcommand import WrongUsage
 from leased.config import config
@@ -22,6 +25,12 @@ exit status:
 Faults are sentences on standard error, which name the remedy; with --json they are also an
 object {{"error": ..., "hint": ...}} on standard output. See docs/gpu-leasectl.md.
 """.format("\n".join(f"  {status.value:<4}{words}" for status, words in MEANINGS.items()))
+
+
+def all_subcommands() -> dict[str, ModuleType]:
+    """By name: each file in leased/cli/subcommands is one."""
+    names = sorted(module.name for module in pkgutil.iter_modules(subcommands.__path__))
+    return {name: importlib.import_module(f"{subcommands.__name__}.{name}") for name in names}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -42,13 +51,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="the daemon's admin.sock (mine, env, park, unpark, move and run: its tenant.sock)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for subcommand in registry.all_subcommands():
-        made = commands.add_parser(
-            subcommand.name, help=subcommand.summary, description=subcommand.summary
-        )
+    for name, module in all_subcommands().items():
+        made = commands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY)
         made.add_argument("--json", action="store_true", help="print the answer as JSON")
-        made.set_defaults(run=subcommand.run)
-        subcommand.add_arguments(made)
+        made.set_defaults(run=module.run)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(made)
     return parser
 
 

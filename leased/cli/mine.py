@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from leased.api import own_job_answers as answers
 from leased.api.answers import CHECKPOINT, MOVE
 from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
-from leased.base.words import count, first_of, size
+from leased.base.words import count, first_of, size, user_of
 from leased.cli import show_classes, show_shares
 from leased.config import config
 
@@ -156,10 +155,7 @@ def _holder(holder: answers.Holder) -> str:
 
 
 def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    return user_of(uid) or f"uid {uid}"
 
 
 def _ended(job: answers.EndedJob) -> str:

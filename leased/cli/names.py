@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from leased.api.client import user_of
+from leased.base.words import user_of
 from leased.cli.squeue import Ask, Question, asker
 
 AGAIN_S = 30.0  # after a question that nobody answered

@@ -1,4 +1,4 @@
-"""What a subcommand of gpu-leasectl is, and what several of them need."""
+"""What several subcommands of gpu-leasectl need."""
 
 from __future__ import annotations
 
@@ -7,34 +7,13 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from leased.api.client import Answer
 from leased.base import job_names
 from leased.base.errors import Refused
-from leased.cli.exit_status import ExitStatus
 from leased.config import config
-
-
-def no_arguments(_: argparse.ArgumentParser) -> None:
-    """For a subcommand that has no arguments of its own."""
-
-
-@dataclass(frozen=True)
-class Subcommand:
-    """One subcommand: a file in leased/cli/subcommands names it `subcommand`.
-
-    summary: one line for --help. run: carries it out with the parsed arguments; the errors that
-    it may raise are those that ctl.main() turns into exit statuses. add_arguments: declares the
-    arguments of its own; every subcommand has --json.
-    """
-
-    name: str
-    summary: str
-    run: Callable[[argparse.Namespace], ExitStatus]
-    add_arguments: Callable[[argparse.ArgumentParser], None] = no_arguments
 
 
 class WrongUsage(Refused):

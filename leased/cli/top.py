@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -156,22 +157,10 @@ def run(
 
     Where standard output is no terminal the frames follow each other.
     """
-    try:
-        _run(ask, names, act, once=once, as_json=as_json, interval_s=interval_s)
-    finally:
-        names.close()
-
-
-def _run(
-    ask: Callable[[], Status],
-    names: Names,
-    act: Act,
-    *,
-    once: bool,
-    as_json: bool,
-    interval_s: float,
-) -> None:
-    if as_json or once or not sys.stdout.isatty():
+    with contextlib.closing(names):
+        if not (as_json or once) and sys.stdout.isatty():
+            _draw(show.console(), ask, interval_s, act, names)
+            return
         for sample in samples(Sampler(ask), interval_s):
             if as_json:
                 print(line(sample), flush=True)
@@ -181,8 +170,6 @@ def _run(
                 show.say(show.status(sample, show.usual_view(names)))
             if once:
                 return
-    else:
-        _draw(show.console(), ask, interval_s, act, names)
 
 
 def _draw(

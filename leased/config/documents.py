@@ -15,7 +15,7 @@ from typing import Any
 
 from _gpulease import ffi, lib
 
-from leased.config import keys, options
+from leased.config import config, options
 from leased.config.key import Key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +35,12 @@ PREFACE = (
         "A time is a number of seconds, or has a unit: `500ms`, `30s`, `2m`. An amount is a share "
         "(`0.5`, `50%`) or a size (`20GiB`). `gpu-leasectl check` says whether the file is correct."
     ),
-    "This page is made from `leased/config/keys.py` by `python -m leased.config.documents`.",
+    "This page is made from `leased/config/config.py` by `python -m leased.config.documents`.",
 )
 
 
 def _reload() -> str:
-    names = [f"`{key.name}`" for key in keys.KEYS if key.at_start]
+    names = [f"`{key.name}`" for key in config.KEYS if key.at_start]
     return RELOAD.format(at_start=" and ".join(names))
 
 
@@ -58,7 +58,7 @@ def toml(value: Any) -> str:
 def _code(text: str) -> str:
     """A sentence of the table in Markdown, with quoted texts and names of keys as code."""
     text = re.sub(r'"([^"`]*)"', r'`"\1"`', text)
-    names = "|".join(key.name for key in keys.KEYS if "_" in key.name)
+    names = "|".join(key.name for key in config.KEYS if "_" in key.name)
     literal = rf"\b(?:(?:lock|memory|oversub):[a-z]+|(?:{names})|[a-z_]+\.(?:sock|db)|FILE\.1)\b"
     return re.sub(rf"(?<![`/]){literal}(?![`/])", r"`\g<0>`", text)
 
@@ -69,14 +69,14 @@ def _row(key: Key) -> str:
 
 
 def _about(section: str) -> str:
-    return re.sub(r"\[device\S*\]|--gpu-share|SECURITY\.md", r"`\g<0>`", keys.SECTIONS[section])
+    return re.sub(r"\[device\S*\]|--gpu-share|SECURITY\.md", r"`\g<0>`", config.SECTIONS[section])
 
 
 def page() -> str:
     """The text of docs/configuration.md."""
     parts = ["# Configuration", *introduction(), PREFACE[-1]]
-    for section in keys.SECTIONS:
-        rows = [_row(key) for key in keys.of_section(section).values()]
+    for section in config.SECTIONS:
+        rows = [_row(key) for key in config.of_section(section).values()]
         head = ["| key | values | default | meaning |", "|---|---|---|---|"]
         parts += [f"## [{section}]", _about(section), "\n".join([*head, *rows])]
     return "\n\n".join(parts) + "\n"
@@ -104,10 +104,10 @@ def commented() -> str:
 def _file(what: str) -> str:
     lines = _comment(f"/etc/gpu-lease/gpu-leased.toml: {what}")
     lines += _comment(_reload())
-    lines += _comment("Made from leased/config/keys.py; docs/configuration.md has the same.")
-    for section, about in keys.SECTIONS.items():
+    lines += _comment("Made from leased/config/config.py; docs/configuration.md has the same.")
+    for section, about in config.SECTIONS.items():
         lines += ["", *_comment(about), f"[{section}]"]
-        for key in keys.of_section(section).values():
+        for key in config.of_section(section).values():
             lines += [*_comment(key.about), *_comment(key.kind.words, "  ")]
             lines += [f"{key.name} = {toml(key.default)}"]
     return "\n".join(lines) + "\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pwd
 from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
+from leased.base.words import user_of
 
 ALL = "all"
 KINDS = ("partition", "qos", "account", "user")
@@ -44,12 +44,5 @@ def read(words: list[Any], where: str) -> JobSet:
 
 def _is(job: Owner, kind: str, name: str) -> bool:
     if kind == "user":
-        return name == str(job.uid) or name == _user(job.uid)
+        return name == str(job.uid) or name == user_of(job.uid)
     return bool(name == getattr(job, kind))
-
-
-def _user(uid: int) -> str | None:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from leased.config import kinds
 from leased.config.kinds import Kind
 
 
@@ -13,8 +14,8 @@ class Key:
     """A key of the file.
 
     default: as it would stand in the file. about: one sentence or two for the site's
-    administrator. field: its name in Config, DeviceConfig or StraysConfig, where it has the
-    unit of the value. at_start: a reload does not take it.
+    administrator. at_start: a reload does not take it. field: its name in Config or in the class
+    of its table, where it has the unit of the value.
     """
 
     section: str
@@ -22,21 +23,23 @@ class Key:
     kind: Kind
     default: Any
     about: str
-    field: str
-    at_start: bool = False
+    at_start: bool
+    field: str = ""
 
     @property
     def path(self) -> str:
         """Section and name, as messages have them."""
         return f"{self.section}.{self.name}"
 
-    def read(self, value: Any, where: str = "") -> Any:
+    def read(self, value: Any, where: str) -> Any:
         """The value as the daemon uses it. where: how an error names the key. Refused: bad."""
-        return self.kind.read(value, where or self.path)
+        kinds.check(value, self.kind.type, self.kind.words, where)
+        return self.kind.read(value, where)
 
 
-def key(
-    path: str, kind: Kind, default: Any, about: str, *, field: str = "", at_start: bool = False
-) -> Key:
+def key(path: str, kind: Kind, default: Any, about: str, *, at_start: bool = False) -> Any:
+    """The field of a dataclass that has the value of a key, its default first of all."""
     section, _, name = path.partition(".")
-    return Key(section, name, kind, default, about, field or name, at_start)
+    row = Key(section, name, kind, default, about, at_start)
+    value = row.read(default, path)
+    return field(default_factory=lambda: value, metadata={"key": row})

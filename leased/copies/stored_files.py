@@ -6,9 +6,7 @@ import logging
 import os
 import socket
 
-from systemd import daemon as sd
-
-from leased.base.inherited import descriptors
+from leased.base.service_manager import descriptors, notify
 from leased.copies import memory_file
 from leased.copies.memory_file import MemoryFile
 
@@ -18,18 +16,11 @@ SOCKET = "copies"  # FileDescriptorName= of its unit
 
 
 def store(name: str, file: MemoryFile) -> None:
-    _notify(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", [file.descriptor])
+    notify(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", [file.descriptor])
 
 
 def forget(name: str) -> None:
-    _notify(f"FDSTOREREMOVE=1\nFDNAME={name}")
-
-
-def _notify(state: str, descriptors: list[int] | None = None) -> None:
-    try:
-        sd.notify(state, fds=descriptors or [])
-    except OSError as fault:
-        log.warning("cannot notify the service manager: %s", fault)
+    notify(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
 def inherited() -> tuple[socket.socket | None, dict[str, MemoryFile]]:

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from leased.base import children
-from leased.base.waiting import is_done_within
+from leased.base.waiting import within
 
 # For an answer of the child, which is patient with each device for less.
 LOOK_S, LOOK_EACH_S = 6.0, 3.0
@@ -57,8 +57,8 @@ class Nvml:
         async with self.turn:
             sock = self._start()
             try:
-                said = json.loads(await self._answer_within(sock, request, patience_s))
-            except TimeoutError:
+                said = json.loads(await within(patience_s, self._answer(sock, request)))
+            except asyncio.TimeoutError:
                 raise self._give_up(f"NVML does not answer within {patience_s:g} s") from None
             except (OSError, ValueError, RecursionError):
                 raise self._give_up("the process that asks NVML has ended") from None
@@ -71,30 +71,13 @@ class Nvml:
             self.wait_s = AGAIN_FIRST_S
             return said
 
-    async def _answer_within(
-        self, sock: socket.socket, request: dict[str, Any], patience_s: float
-    ) -> bytes:
-        """What the child says to a request; nothing reads the socket any more. TimeoutError: it
-        says nothing for so many seconds."""
-        answer = asyncio.ensure_future(self._answer(sock, request))
-        try:
-            if not await is_done_within(answer, patience_s):
-                raise TimeoutError
-            return answer.result()
-        finally:
-            answer.cancel()
-            await asyncio.wait({answer})
-
     async def _answer(self, sock: socket.socket, request: dict[str, Any]) -> bytes:
-        """The line that the child says to a request."""
-        await asyncio.get_running_loop().sock_sendall(sock, json.dumps(request).encode() + b"\n")
-        return await self._line(sock)
-
-    async def _line(self, sock: socket.socket) -> bytes:
-        """The next line. ValueError: it is too long. ConnectionError: the child has ended."""
-        said = bytearray()
+        """The line that the child says to a request. ValueError: it is too long. ConnectionError:
+        the child has ended."""
+        loop, said = asyncio.get_running_loop(), bytearray()
+        await loop.sock_sendall(sock, json.dumps(request).encode() + b"\n")
         while not said.endswith(b"\n"):
-            part = await asyncio.get_running_loop().sock_recv(sock, 1 << 16)
+            part = await loop.sock_recv(sock, 1 << 16)
             if not part:
                 raise ConnectionResetError
             said += part

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 
 from leased import __version__
 
@@ -74,6 +75,12 @@ class Page:
     def item(self, term: str, text: str) -> None:
         """A term in roff, as words(), code() or usage() make it, and what it means."""
         self._source += [".TP", term, *_lines(text or "-")]
+
+    def terms(self, title: str, meanings: Mapping[str, str]) -> None:
+        """A section with an item for each of them, which is typed or printed as it stands."""
+        self.section(title)
+        for term, text in meanings.items():
+            self.item(words(f"`{term}`"), text)
 
     def continued(self, text: str) -> None:
         """A line of its own in the paragraph or the item that was begun."""

@@ -8,24 +8,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from leased.manual import completion
-from leased.manual.pages import (
-    gpu_lease_placer,
-    gpu_leasectl,
-    gpu_leased,
-    gpu_leased_toml,
-    gpu_share,
-)
+from leased.manual import completion, pages
 
 COMPLETION = "gpu-leasectl"
-PAGES = (gpu_leasectl, gpu_leased_toml, gpu_share, gpu_leased, gpu_lease_placer)
+PAGES = (
+    pages.gpu_leasectl,
+    pages.gpu_leased_toml,
+    pages.gpu_share,
+    pages.gpu_leased,
+    pages.gpu_lease_placer,
+)
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def files() -> dict[str, str]:
     """The text of each file, by its name: meson.build names the same ones."""
-    pages = [module.page() for module in PAGES]
-    return {page.file: page.text() for page in pages} | {COMPLETION: completion.script()}
+    made = [page() for page in PAGES]
+    return {page.file: page.text() for page in made} | {COMPLETION: completion.script()}
 
 
 def _sources() -> list[str]:

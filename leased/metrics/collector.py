@@ -16,7 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from leased.api.answers import Device, Status, Tenant
-from leased.api.client import user_of
+from leased.base.words import user_of
 from leased.metrics.families import (
     ABOUT_HANDOFFS,
     COUNTER,

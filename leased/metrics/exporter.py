@@ -18,12 +18,12 @@ from pathlib import Path
 from leased import __version__
 from leased.api.client import ask_status
 from leased.base.errors import Refused
+from leased.base.service_manager import notify
 from leased.config import config
 from leased.config.listen_address import EXAMPLE, ListenAddress
 from leased.metrics.job_mapping import JobMapping
 from leased.metrics.source import ANSWER_S, Source
 from leased.node import small_service
-from leased.node.service_manager import notify
 from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 
 log = logging.getLogger("gpu-leased-metrics")

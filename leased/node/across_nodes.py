@@ -16,7 +16,7 @@ from leased.peers.link import Address
 from leased.peers.munge import Munge
 from leased.peers.peers import Peers
 from leased.peers.tls import Tls, load
-from leased.slurm import node_address, slurmconf
+from leased.slurm import slurmconf
 from leased.slurm.commands import Slurm
 from leased.store.promises import Promises
 
@@ -77,7 +77,7 @@ class AcrossNodes:
         if chosen is not None:
             return chosen
         conf = slurmconf.find(os.environ, self.config.slurm_conf)
-        return await node_address.of(node, self.slurm.env, conf), self.config.peers_port
+        return await slurmconf.address_of(node, self.slurm.env, conf), self.config.peers_port
 
 
 def _tls(config: Config) -> Tls | None:

@@ -7,8 +7,8 @@ import math
 import time
 from collections import deque
 
+from leased.base.service_manager import has_watchdog, notify
 from leased.leasing.leases import Leases
-from leased.node.service_manager import has_watchdog, notify
 from leased.store.store import Store
 
 CHECKPOINT_S = 1.0

@@ -74,10 +74,7 @@ class ClientConnection(Connection):
         self.find = find
         self.questions = questions
         self.tenant: Tenant | None = None
-        self.wants = False
-        self.held = self.passed = 0
-        self.restoring = False
-        self.calls: tuple[int, int] | None = None
+        self._forget()
         self.progress = client_messages.Progress(0)
         self.progress_at: int | None = None
         self.busy: Busy | None = None
@@ -87,17 +84,8 @@ class ClientConnection(Connection):
         # restored: it is a former daemon's, whatever the client has said since.
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
-        self.memory: dict[str, DeviceBytes] = {}
-        self.details: dict[str, client_messages.Details] = {}
-        self.channels: client_messages.Channels | None = None
-        self.runs: dict[str, Runs] = {}
-        self.part: Part | None = None
         self.restart: Restart | None = None
         self.borrows = False
-        self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.saves = self.carries = self.stopped = self.ready = False
-        self.saved_at: int | None = None
-        self.arriving = ""
         self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
@@ -189,12 +177,22 @@ class ClientConnection(Connection):
     def _leave(self, tenant: Tenant) -> None:
         """Nothing of what it has said to this daemon counts any more."""
         message_handlers.client_gone(self.leases, self, tenant)
-        self.tenant = self.calls = self.channels = self.part = None
+        self.tenant = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """It has said nothing yet."""
         self.wants = self.restoring = False
         self.held = self.passed = 0
-        self.memory, self.details, self.runs, self.name = {}, {}, {}, b""
+        self.calls: tuple[int, int] | None = None
+        self.memory: dict[str, DeviceBytes] = {}
+        self.details: dict[str, client_messages.Details] = {}
+        self.channels: client_messages.Channels | None = None
+        self.runs: dict[str, Runs] = {}
+        self.part: Part | None = None
+        self.name = b""  # by which processes of its chain ask for it
         self.keeper = self.moves = self.saves = self.carries = self.stopped = self.ready = False
-        self.saved_at = None
+        self.saved_at: int | None = None
         self.arriving = ""
 
     def resync(self) -> None:

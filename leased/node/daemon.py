@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ from leased.admin.status import Seen
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
+from leased.base.service_manager import notify
 from leased.base.words import count
 from leased.config import config, trusted_files
 from leased.connections.accounts import Accounts
@@ -44,13 +46,10 @@ from leased.mps.mps import Mps
 from leased.node import across_nodes
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint, first_epoch
-from leased.node.deadline_timer import DeadlineTimer
-from leased.node.hears_first import HearsFirst
+from leased.node.deadline_timer import DeadlineTimer, HearsFirst
 from leased.node.listeners import Listeners
-from leased.node.logs import set_up_logging
 from leased.node.monitors import Monitors
 from leased.node.overruns import Overruns
-from leased.node.service_manager import notify
 from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder
@@ -285,6 +284,20 @@ async def serve(path: Path, settings: config.Config) -> None:
             await Daemon(path, settings, nvml, found).run()
         finally:
             nvml.close()
+
+
+def set_up_logging(debug: bool) -> None:
+    """The journal when systemd started us, standard error otherwise."""
+    handler: logging.Handler
+    if os.environ.get("JOURNAL_STREAM"):
+        from systemd.journal import JournalHandler
+
+        handler = JournalHandler(SYSLOG_IDENTIFIER="gpu-leased")
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
 def make_parser() -> argparse.ArgumentParser:

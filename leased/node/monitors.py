@@ -35,7 +35,7 @@ from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
 from leased.slurm.commands import Slurm
 from leased.slurm.eviction import evict
-from leased.slurm.suspend_grace import suspend_grace_ns
+from leased.slurm.slurmconf import suspend_grace_ns
 
 CLUSTER_S = 60.0
 REST_S = 1.0

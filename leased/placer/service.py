@@ -14,12 +14,12 @@ from leased import __version__
 from leased.admin.label_check import request_of
 from leased.base.errors import Refused
 from leased.base.only_one import only_one
+from leased.base.service_manager import notify
 from leased.base.words import count
 from leased.config import config, options
 from leased.config.options import Resolved
 from leased.matching import model
 from leased.node import small_service
-from leased.node.service_manager import notify
 from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 from leased.placement.api import Request
 from leased.placer import alive, tickets_file

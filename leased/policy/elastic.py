@@ -45,6 +45,7 @@ from typing import Any, ClassVar
 from leased.core.policy import Had, Spec, View
 from leased.policy import saved
 from leased.policy.elastic_account import LEAST_NS, PATIENCE_NS, Account, is_saved
+from leased.policy.fcfs import FirstComeFirstServed
 from leased.policy.registry import register
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
@@ -53,7 +54,7 @@ AFTER_ALL = 1 << 90  # places of tenants that are owed nothing come after those 
 
 
 @register
-class Elastic:
+class Elastic(FirstComeFirstServed):
     """levels: by device, the level of the tenants that last had time which nobody had requested."""
 
     name: ClassVar[str] = "elastic"
@@ -64,9 +65,6 @@ class Elastic:
     def __init__(self) -> None:
         self.accounts: dict[int, Account] = {}
         self.levels: dict[str, float] = {}
-
-    def admit(self, view: View, tenant: Spec) -> str | None:
-        return None
 
     def opened(self, tenant: Spec) -> None:
         account = self.accounts.get(tenant.id)

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 from leased.core.policy import Had, Spec, View
 from leased.policy import saved
 from leased.policy.deficits import MOST_NS, Deficits
+from leased.policy.fcfs import FirstComeFirstServed
 from leased.policy.registry import register
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
@@ -39,7 +40,7 @@ NONE = Deficits()
 
 
 @register
-class Fair:
+class Fair(FirstComeFirstServed):
     """What it remembers of tenants, in ns. deficits: by tenant. handoffs: how long
     bringing in each tenant's memory took when it last got its place, before any of it was there.
     seen: when each was last charged. released: when each last held something, until it waits
@@ -48,8 +49,6 @@ class Fair:
 
     name: ClassVar[str] = "fair"
     charges: ClassVar[bool] = True
-    prompt: ClassVar[bool] = False
-    shares: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.deficits: dict[int, Deficits] = {}
@@ -58,9 +57,6 @@ class Fair:
         self.released: dict[int, int] = {}
         self.patiences: dict[int, int] = {}
         self.pauses: dict[int, int] = {}
-
-    def admit(self, view: View, tenant: Spec) -> str | None:
-        return None
 
     def opened(self, tenant: Spec) -> None:
         self.deficits.setdefault(tenant.id, Deficits())
@@ -110,15 +106,6 @@ class Fair:
             patience *= 2
         self.patiences[holder.id] = patience
         return patience
-
-    def wake_at(self, view: View, waiter: Spec) -> int | None:
-        return None
-
-    def barred_until(self, view: View, waiter: Spec) -> int | None:
-        return None
-
-    def is_limited(self, holder: Spec) -> bool:
-        return False
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         chosen = self.deficits if tenants is None else tenants

@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING
 
 from leased.api import answers
 from leased.processes.identity import Step
-from leased.processes.stray import Action, End, Found, Policy, Process, Who
-from leased.processes.stray_counts import StrayCounts, answerable_job
+from leased.processes.stray import (
+    Action,
+    End,
+    Found,
+    Policy,
+    Process,
+    StrayCounts,
+    Who,
+    answerable_job,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard

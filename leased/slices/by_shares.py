@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 from leased.slices.demand import Demand
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Choice, Seen
-from leased.slices.targets import targets
 
 CONTENT = "it uses less than its part of the GPU, and wants no more"
 LEAST = 0.01  # of the time: the shortest window
 PERIOD_MS = 200  # shorter ones cost more stops
+TINY = 1e-9
 
 
 @dataclass
@@ -65,3 +65,25 @@ def _windows(parts: Mapping[int, float]) -> dict[int, tuple[int, int]]:
         begins, at = at, at + part * scale
         found[job] = round(begins), round(at) - round(begins)
     return found
+
+
+def targets(jobs: Mapping[int, Seen], wants: Mapping[int, float]) -> dict[int, float]:
+    """The part of the device's time that each job is to have. wants: of jobs that want no more than
+    this, what they use.
+
+    The others have what they request, and what is left over is divided evenly among them; none has
+    more than its limit. What cannot be given is divided in proportion.
+    """
+    found = {job: min(used, jobs[job].limit) for job, used in wants.items()}
+    hungry = {job: seen for job, seen in jobs.items() if job not in wants}
+    left = max(0.0, 1 - sum(found.values()))
+    requested = sum(seen.request for seen in hungry.values())
+    scale = min(1.0, left / requested) if requested else 1.0
+    had = {job: min(seen.request, seen.limit) * scale for job, seen in hungry.items()}
+    while (rest := left - sum(had.values())) > TINY:
+        below = [job for job in had if had[job] < hungry[job].limit - TINY]
+        if not below:
+            break
+        for job in below:
+            had[job] = min(hungry[job].limit, had[job] + rest / len(below))
+    return found | had

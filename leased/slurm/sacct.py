@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from leased.base import children
 from leased.base.errors import NoAnswer, Refused
+from leased.base.words import user_of
 from leased.slurm import hostlists, usage_record
 from leased.slurm.usage_record import Damaged, Run
 
@@ -70,7 +71,7 @@ class Asked:
         user that this host does not know, such as one who has left: then it gives everybody's
         rows, of which the others' are left out."""
         uids = [_uid(user) for user in self.users]
-        if not all(map(_has_name, uids)):
+        if any(uid is None or user_of(uid) is None for uid in uids):
             return ["--allusers"]
         return [f"--user={','.join(map(str, uids))}"] if uids else []
 
@@ -226,11 +227,3 @@ def _uid(user: str) -> int | None:
         return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
         return None
-
-
-def _has_name(uid: int | None) -> bool:
-    """Whether this host knows the user."""
-    try:
-        return uid is not None and bool(pwd.getpwuid(uid))
-    except (KeyError, OverflowError):  # the latter: no uid is so large
-        return False

@@ -34,6 +34,11 @@ MOST_SAID = 64 << 20  # bytes; scontrol says some 700 of a node
 # Lines with these keys are about something else than the cluster.
 OF_PARTS = {"partitionname", "nodeset", "downnodes", "frontendname"}
 OF_NODE = re.compile(r"(?:^|\s)(NodeName|Gres|RealMemory|MemSpecLimit)=(\S+)")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NODE_ADDRESS = re.compile(r"\bNodeAddr=(\S+)")
+ADDRESS_S = 2.0  # to ask for one
+GRACE_S = 2  # Slurm's own suspend_grace_time
+GRACE = re.compile(r"suspend_grace_time=(\d{1,5})", re.IGNORECASE)
 
 
 def beside(folder: Path, word: str) -> list[Path]:
@@ -236,3 +241,33 @@ def constrains_devices(conf: SlurmConf) -> bool:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
     return said.lower() in YES
+
+
+def _readable(path: Path | None) -> SlurmConf:
+    """slurm.conf; nothing of it where it cannot be read."""
+    conf = SlurmConf(path)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            conf.read(path)
+    return conf
+
+
+def suspend_grace_ns(env: Mapping[str, str]) -> int:
+    """How long Slurm waits between the announcement of a suspension and the stop of the processes:
+    suspend_grace_time of PreemptParameters in this node's slurm.conf, or Slurm's default."""
+    found = GRACE.search(_readable(find(env)).value("preemptparameters"))
+    return (int(found[1]) if found else GRACE_S) * 1_000_000_000
+
+
+async def address_of(name: str, env: Mapping[str, str], conf: Path | None) -> str:
+    """The address of a node in the network, or a name that stands for it: by slurmctld, else by
+    slurm.conf, else the node's own name. OSError: it is no name of a node."""
+    if not NODE_NAME.fullmatch(name):
+        raise OSError(f"{name!r:.60} is no name of a node")
+    command = ("scontrol", "--oneliner", "show", "node", name)
+    with contextlib.suppress(OSError):
+        done = await children.run(*command, env=env, patience_s=ADDRESS_S)
+        found = NODE_ADDRESS.search(done.out) if done.status == 0 and not done.fault else None
+        if found:
+            return found[1]
+    return _readable(conf).node(name).get("nodeaddr") or name

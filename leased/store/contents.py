@@ -46,7 +46,7 @@ class Contents:
     def change(self, record: TenantRecord) -> None:
         """An open tenant is given other things than before."""
         self.open[record.job_id] = record
-        self.changes.mark(self._put_open, record.job_id)
+        self.changes.mark(self._put_open, "tenants", record.job_id)
 
     def set_usage(self, job_id: int, usage: Mapping[str, Usage]) -> None:
         record = self.open.get(job_id)
@@ -58,7 +58,7 @@ class Contents:
         if record.usage != usage:
             usage = {uuid: used.copy() for uuid, used in usage.items()}
             self.open[job_id] = replace(record, usage=usage)
-            self.changes.mark(self._put_usage, job_id)
+            self.changes.mark(self._put_open, "usage", job_id)
 
     def set_steps(self, job_id: int, steps: Mapping[str, StepUsage]) -> None:
         """What steps of an open tenant have had. Those that are not named stay as they are."""
@@ -74,13 +74,13 @@ class Contents:
         record = self.open.get(job_id)
         if record is not None and record.remembered != remembered:
             self.open[job_id] = replace(record, remembered=remembered)
-            self.changes.mark(self._put_remembered, job_id)
+            self.changes.mark(self._put_open, "remembered", job_id)
 
     def set_parked(self, job_id: int, who: str | None) -> None:
         record = self.open.get(job_id)
         if record is not None and record.parked_by != who:
             self.open[job_id] = replace(record, parked_by=who)
-            self.changes.mark(self._put_parked, job_id)
+            self.changes.mark(self._put_open, "parked", job_id)
 
     def end(self, record: TenantRecord) -> None:
         """A run ends, which is to be synced to the disk."""
@@ -199,8 +199,8 @@ class Contents:
 
     def _mark_open(self, job_id: int) -> None:
         """All that the disk should have of an open tenant is a change."""
-        for put in (self._put_open, self._put_usage, self._put_remembered, self._put_parked):
-            self.changes.mark(put, job_id)
+        for table in writing.OF_OPEN:
+            self.changes.mark(self._put_open, table, job_id)
         if job_id in self.open:
             self._mark_steps(self.open[job_id].run, self.open[job_id].steps)
 
@@ -214,26 +214,10 @@ class Contents:
 
     # -- what the disk should have, see writing.py ------------------------------------
 
-    def _put_open(self, db: sqlite3.Connection, job_id: int) -> None:
+    def _put_open(self, db: sqlite3.Connection, table: str, job_id: int) -> None:
         record = self.open.get(job_id)
-        rows = [writing.tenant_row(record)] if record else []
-        writing.put(db, "tenants", {"job_id": job_id}, rows)
-
-    def _put_usage(self, db: sqlite3.Connection, job_id: int) -> None:
-        record = self.open.get(job_id)
-        rows = writing.usage_rows(record.usage) if record else []
-        writing.put(db, "usage", {"job_id": job_id}, rows)
-
-    def _put_remembered(self, db: sqlite3.Connection, job_id: int) -> None:
-        record = self.open.get(job_id)
-        rows = [record.remembered._asdict()] if record and record.remembered else []
-        writing.put(db, "remembered", {"job_id": job_id}, rows)
-
-    def _put_parked(self, db: sqlite3.Connection, job_id: int) -> None:
-        record = self.open.get(job_id)
-        who = record.parked_by if record else None
-        rows = [] if who is None else [{"who": who}]
-        writing.put(db, "parked", {"job_id": job_id}, rows)
+        rows = writing.OF_OPEN[table](record) if record else []
+        writing.put(db, table, {"job_id": job_id}, rows)
 
     def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
         if run in self.ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from leased.store import columns
 from leased.store.reading import Bad
@@ -46,9 +46,15 @@ def tenant_row(record: TenantRecord) -> Row:
     return {**_row(record), "opened": record.opened, "totals": totals}
 
 
-def usage_rows(usage: Mapping[str, Usage]) -> list[Row]:
-    """Of a tenant that is open: one for each device."""
-    return [{"uuid": uuid, "usage": json.dumps(used.amounts())} for uuid, used in usage.items()]
+# By table, the rows of a tenant that is open.
+OF_OPEN: dict[str, Callable[[TenantRecord], list[Row]]] = {
+    "tenants": lambda record: [tenant_row(record)],
+    "usage": lambda record: [
+        {"uuid": uuid, "usage": json.dumps(used.amounts())} for uuid, used in record.usage.items()
+    ],
+    "remembered": lambda record: [record.remembered._asdict()] if record.remembered else [],
+    "parked": lambda record: [] if record.parked_by is None else [{"who": record.parked_by}],
+}
 
 
 def ended_row(record: TenantRecord) -> Row:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from _gpulease import ffi, lib
 
-from leased.admin import channel_details
+from leased.admin import details
 from leased.api.answers import Channels, Slices
 from leased.cli import show_channels
 from leased.slices import controller
@@ -36,7 +36,7 @@ def of_job(*said: tuple[int, bytes] | tuple[int, bytes, int] | None) -> Channels
         if one is not None:
             door.say(sock, channels(*one))
         assert sock.open
-    return channel_details.of_tenant(door.leases, door.tenant)
+    return details.channels(door.leases, door.tenant)
 
 
 MPS = (REFUSED, b"MPS has the channels")
@@ -66,7 +66,7 @@ def test_the_last_one_counts() -> None:
     door.say(sock, HELLO)
     for said in (channels(CONTROLLED), channels(*MPS), channels(NONE)):
         door.say(sock, said)
-    assert channel_details.of_tenant(door.leases, door.tenant)["state"] == "none"
+    assert details.channels(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_process_that_is_gone_says_nothing() -> None:
@@ -75,7 +75,7 @@ def test_a_process_that_is_gone_says_nothing() -> None:
     door.say(sock, HELLO)
     door.say(sock, channels(*MPS))
     door.say(sock, b"")
-    assert channel_details.of_tenant(door.leases, door.tenant)["state"] == "none"
+    assert details.channels(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_state_that_cannot_be_is_refused() -> None:
@@ -137,12 +137,12 @@ def test_what_was_chosen_is_said_with_its_reason() -> None:
 
 def test_a_job_is_told_what_it_has_on_each_device() -> None:
     door = Door()
-    said = channel_details.slices(door.leases, door.tenant)
+    said = details.slices(door.leases, door.tenant)
     assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": "it holds no lease"}}
     sock = door.connect()
     door.say(sock, HELLO)
     door.say(sock, REQUEST)
     for _ in range(2):
         door.leases.slices.measured(UUID, 100, {os.getpid(): 100})
-    said = channel_details.slices(door.leases, door.tenant)
+    said = details.slices(door.leases, door.tenant)
     assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": controller.ALONE}}

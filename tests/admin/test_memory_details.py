@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from _gpulease import lib
 
-from leased.admin import memory_details
+from leased.admin import details
 from leased.api.answers import Status
 from leased.cli import show_memory
 from leased.leasing.tenant import Tenant
@@ -33,21 +33,21 @@ def tenant(*clean: int, swaps: bool = True, fixed: Mapping[str, int] | None = No
 
 @pytest.mark.parametrize("why", client_messages.FIXED)
 def test_each_reason_is_said_with_its_bytes(why: str) -> None:
-    found = memory_details.fixed(tenant(1, 1, fixed={why: 4 * MIB}))
+    found = details.fixed(tenant(1, 1, fixed={why: 4 * MIB}))
     assert found == {UUID: {why: 8 * MIB}}
     (line,) = show_memory.fixed(answer(fixed=found))
     assert line == f"job 7: of GPU 3 8.0 MiB {show_memory.FIXED[why]} cannot leave"
 
 
 def test_memory_that_can_leave_is_not_named() -> None:
-    assert memory_details.fixed(tenant(1)) == {}
+    assert details.fixed(tenant(1)) == {}
     assert show_memory.fixed(answer(fixed={})) == []
 
 
-@pytest.mark.parametrize("code", memory_details.CLEAN)
+@pytest.mark.parametrize("code", details.CLEAN)
 def test_each_state_of_clean_memory_has_words(code: int) -> None:
-    state, why = memory_details.CLEAN[code]
-    found = memory_details.clean(tenant(lib.GL_CLEAN_ON, code), True, 0)
+    state, why = details.CLEAN[code]
+    found = details.clean(tenant(lib.GL_CLEAN_ON, code), True, 0)
     if code in (lib.GL_CLEAN_UNKNOWN, lib.GL_CLEAN_ON):
         state, why = "on", ""
     assert found == {"state": state, "why": why or None, "left_bytes": 0}
@@ -56,30 +56,30 @@ def test_each_state_of_clean_memory_has_words(code: int) -> None:
 
 
 def test_the_sites_word_counts_before_a_process_has_said_anything() -> None:
-    assert memory_details.clean(tenant(), False, 0) == {
+    assert details.clean(tenant(), False, 0) == {
         "state": "off",
         "why": "the site has set limits.swap_clean = false",
         "left_bytes": 0,
     }
-    found = memory_details.clean(tenant(), True, 0)
+    found = details.clean(tenant(), True, 0)
     assert found is not None
     assert found["state"] == "unknown"
 
 
 def test_a_state_of_a_later_release_is_no_fault() -> None:
-    found = memory_details.clean(tenant(4711), True, 0)
+    found = details.clean(tenant(4711), True, 0)
     assert found is not None
     assert found["state"] == "off"
     assert found["why"]
 
 
 def test_managed_memory_is_never_clean() -> None:
-    assert memory_details.clean(tenant(0, swaps=False), True, 0) is None
+    assert details.clean(tenant(0, swaps=False), True, 0) is None
     assert show_memory.clean(answer(clean=None)) == []
 
 
 def test_memory_evicted_without_a_copy_is_shown() -> None:
-    found = memory_details.clean(tenant(lib.GL_CLEAN_ON), True, 5 * MIB)
+    found = details.clean(tenant(lib.GL_CLEAN_ON), True, 5 * MIB)
     assert show_memory.clean(answer(clean=found)) == [
         "job 7: 5.0 MiB were evicted without being copied again"
     ]

@@ -21,7 +21,7 @@ from leased.admin.jobs import Jobs
 from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
 from leased.config import config
-from leased.config.keys import KEYS
+from leased.config.config import KEYS
 from leased.core.tenant_events import MemoryChanged, SpeedMeasured
 from leased.gpus import devices
 from leased.gpus.devices import Gpu

@@ -8,10 +8,11 @@ import pytest
 
 from leased.admin import several_nodes
 from leased.base.errors import Refused
-from leased.config import keys, options
+from leased.config import options
+from leased.config.config import Config
 from leased.config.options import Resolved
 
-PLAIN_OPTIONS = keys.default("defaults.options").over(options.PLAIN)
+PLAIN_OPTIONS = Config().defaults
 
 
 def on(_: tuple[str, ...]) -> None:

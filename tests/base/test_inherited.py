@@ -13,10 +13,10 @@ import os, subprocess, sys
 from systemd import daemon
 if sys.argv[1] == "234" and hasattr(daemon, "listen_fds_with_names"):
     del daemon.listen_fds_with_names
-from leased.base import inherited
-print(sorted(inherited.descriptors().items()))
+from leased.base import service_manager
+print(sorted(service_manager.descriptors().items()))
 print([name for name in os.environ if name.startswith("LISTEN_")])
-print(inherited.descriptors())
+print(service_manager.descriptors())
 """
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from leased.saving import bytes_file
-from leased.saving.process_memory import ProcessMemory
+from leased.saving.process import ProcessMemory
 from tests.bench import write
 
 MIB = 1 << 20

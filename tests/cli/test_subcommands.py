@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli import ctl, registry, subcommands
+from leased.cli import ctl, subcommands
 from leased.cli.exit_status import ExitStatus
 from tests.conftest import ROOT
 
 MODULE = """
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, WrongUsage
+from leased.cli.subcommand import WrongUsage
+
+SUMMARY = "it counts"
 
 
 def run(chosen):
@@ -24,9 +26,8 @@ def run(chosen):
     return ExitStatus.DONE
 
 
-subcommand = Subcommand(
-    "added", "it counts", run, lambda parser: parser.add_argument("--count", type=int)
-)
+def add_arguments(parser):
+    parser.add_argument("--count", type=int)
 """
 
 
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_is_enough(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "added_by_a_test.py").write_text(MODULE)
+    (folder / "added.py").write_text(MODULE)
     assert ctl.main(["added", "--count", "3"]) == ExitStatus.DONE
     assert capsys.readouterr().out == "count 3\n"
     assert ctl.main(["added", "--count", "-3"]) == ExitStatus.USAGE
@@ -46,21 +47,21 @@ def test_a_file_is_enough(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_file_without_a_subcommand_is_named(folder: Path) -> None:
-    (folder / "empty_by_a_test.py").write_text("subcommand = None\n")
-    with pytest.raises(TypeError, match="empty_by_a_test"):
-        registry.all_subcommands()
+    (folder / "empty_by_a_test.py").touch()
+    with pytest.raises(AttributeError, match="empty_by_a_test"):
+        ctl.make_parser()
 
 
 def test_every_subcommand_is_documented() -> None:
     text = (ROOT / "docs" / "gpu-leasectl.md").read_text()
     titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     documented = {name.strip() for title in titles for name in title.split(",")}
-    assert {subcommand.name for subcommand in registry.all_subcommands()} <= documented
+    assert ctl.all_subcommands().keys() <= documented
 
 
 def test_no_subcommand_brings_an_event_loop_before_it_runs() -> None:
     """Users wait for the start of each command; asyncio alone would be a quarter of it."""
-    code = "from leased.cli import registry; registry.all_subcommands(); import sys"
+    code = "from leased.cli import ctl; ctl.all_subcommands(); import sys"
     code += "; print('asyncio' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60

@@ -18,7 +18,7 @@ from _gpulease import ffi, lib
 from leased import __version__
 from leased.admin import node_rules
 from leased.base.errors import Refused
-from leased.config import config, keys, options
+from leased.config import config, options
 from leased.peers import greeting
 from leased.placer import tickets_file
 from leased.record import lines
@@ -166,7 +166,7 @@ def test_what_sites_and_users_have_written_is_taken(release: str) -> None:
     said = json.loads((DATA / release / "keys.json").read_text())
     for path, default in said["gpu-leased.toml"].items():
         section, _, name = path.partition(".")
-        if path in {key.path for key in keys.KEYS}:
+        if path in {key.path for key in config.KEYS}:
             config.from_dict({section: {name: default}})
         else:
             with pytest.raises(Refused, match=name):

@@ -21,7 +21,7 @@ from typing import Any
 from _gpulease import ffi
 
 from leased import __version__
-from leased.config import keys, options
+from leased.config import config, options
 from leased.core.policy import PolicyState
 from leased.processes.identity import ProcessId
 from leased.slurm import usage_record
@@ -113,7 +113,7 @@ def known_keys() -> dict[str, Any]:
         said += [f"{key}:{word}" for word in words.split("|") if word] or [
             ffi.string(row.example).decode()
         ]
-    return {"gpu-leased.toml": {one.path: one.default for one in keys.KEYS}, "--gpu-share": said}
+    return {"gpu-leased.toml": {one.path: one.default for one in config.KEYS}, "--gpu-share": said}
 
 
 def record_of_events() -> bytes:

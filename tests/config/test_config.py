@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leased.base.errors import Refused
 from leased.config import config, options
-from leased.config.keys import KEYS, SECTIONS
+from leased.config.config import KEYS, SECTIONS
 
 
 def refusal(path: Path) -> str:

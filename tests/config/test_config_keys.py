@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 import pytest
 
 from leased.base import toml_file
 from leased.base.errors import Refused
-from leased.config import config, documents, keys, options
+from leased.config import config, documents, options
+from leased.config.config import KEYS
 from leased.config.key import Key
-from leased.config.keys import KEYS
 from tests.conftest import ROOT
 
-CLASSES = {
-    "device": config.DeviceConfig,
-    "strays": config.StraysConfig,
-    "classes": config.ClassesConfig,
-    "metrics": config.MetricsConfig,
-    "placer": config.PlacerConfig,
-}
-NO_KEYS = {
-    "memory_chosen",
-    "device",
-    "devices",
-    "strays",
-    "classes",
-    "metrics",
-    "placer",
-}  # made of several keys
 OF_NO_TYPE = {str: 5, bool: "yes", float: "1", int: 1.5, list: "root"}
 
 
@@ -41,18 +24,8 @@ def path(key: Key) -> str:
 def test_a_key_has_its_field_and_its_default_there(key: Key) -> None:
     made = config.from_dict({key.section: {key.name: key.default}})
     assert made == config.Config()
-    part = getattr(made, key.section) if key.section in CLASSES else made
-    read = keys.default(key.path)
-    assert getattr(part, key.field) == (
-        read.over(options.PLAIN) if key.path == "defaults.options" else read
-    )
-
-
-def test_every_field_has_its_key() -> None:
-    for section, made in {"": config.Config, **CLASSES}.items():
-        of_keys = {key.field for key in KEYS if (key.section if section else "") == section}
-        of_class = {field.name for field in fields(made)} - NO_KEYS
-        assert of_class <= of_keys if not section else of_class == of_keys
+    part = getattr(made, key.section) if key.section in config.PARTS else made
+    assert getattr(part, key.field) == key.read(key.default, key.path)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=path)
@@ -71,7 +44,7 @@ def test_files_made_from_the_table_are_up_to_date(name: str) -> None:
 
 def test_the_example_has_every_key_with_its_default() -> None:
     said = toml_file.parse(documents.example().encode())
-    assert list(said) == list(keys.SECTIONS)
+    assert list(said) == list(config.SECTIONS)
     for key in KEYS:
         assert said[key.section][key.name] == key.default
     assert config.from_dict(said) == config.Config()
@@ -100,5 +73,5 @@ def test_the_plugin_s_example_line_has_the_default_limits() -> None:
 def test_the_built_parts_look_for_sockets_where_the_default_puts_them(
     built: str, name: str
 ) -> None:
-    path = f"{keys.default('daemon.runtime_dir')}/{name}"
+    path = f"{config.Config().runtime_dir}/{name}"
     assert f"{path}\0".encode() in (ROOT / "build" / "meson" / built).read_bytes()

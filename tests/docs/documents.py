@@ -11,7 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from leased.manual.pages import gpu_share
+from leased.manual import pages
 from tests.conftest import ROOT
 
 # Every line that they show is a command; others show output and synopses among theirs.
@@ -70,7 +70,7 @@ def commands() -> dict[str, list[str]]:
     found = {name: indented(ROOT / name) for name in FOR_READERS}
     for name in FOR_READERS:
         found[name] += [line for text in scripts(ROOT / name) for line in text.splitlines()]
-    found["gpu-share(7)"] = list(gpu_share.EXAMPLES.values())
+    found["gpu-share(7)"] = list(pages.EXAMPLES.values())
     for path in sorted((ROOT / "docs").glob("*.md")):
         name = f"docs/{path.name}"
         if name not in FOR_READERS:

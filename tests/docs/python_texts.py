@@ -90,6 +90,8 @@ class Findings(Texts):
             given = [part for each in node.args for part in elements(each)]
             if isinstance(given[1], ast.Name) and given[1].id in ("WARNING", "FAULT"):
                 self.said += self.of(given[2])
+        elif isinstance(node.func, ast.Name) and node.func.id == "finding":
+            self.said += self.of(node.args[1])
 
 
 class Logged(Texts):

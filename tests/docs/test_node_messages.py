@@ -74,6 +74,7 @@ def one(site):
     yield Finding(*("b", FAULT, f"{UNIT} is {site}"), "a remedy")
     yield Finding("c", OK, "all is well")
     yield Finding("d", FAULT, str(site))
+    yield finding("f", "" if site else "it is blue", "a remedy", "all is well")
 
 def two(words):
     log.warning("job %d: %s", 1, words)
@@ -85,6 +86,6 @@ def two(words):
 def test_texts_are_found_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.docs.python_texts.ROOT", tmp_path)
     (tmp_path / "code.py").write_text(CODE)
-    found = ["it is red, says X", "it is green, says X", "the unit is X"]
+    found = ["it is red, says X", "it is green, says X", "the unit is X", "it is blue"]
     assert list(said(Findings, [tmp_path / "code.py"])) == found
     assert list(said(Logged, [tmp_path / "code.py"])) == ["job X: X"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from _gpulease import lib
 
-from leased.admin import chain_details
+from leased.admin import details
 from leased.chains import optimiser
 from leased.config.options import MPS
 from leased.leasing import chain_divisions, chain_parts
@@ -106,9 +106,9 @@ def test_status_shows_the_chain() -> None:
     node = Chained()
     node.runs(1)
     assert node.why == optimiser.WAITS
-    before = chain_details.of_device(node.leases, UUIDS[0])
+    before = details.chain(node.leases, UUIDS[0])
     node.runs(120)
-    after = chain_details.of_device(node.leases, UUIDS[0])
+    after = details.chain(node.leases, UUIDS[0])
     assert before is not None
     assert after is not None
     assert (before["name"], before["trials"], before["gain"]) == ("c", [], None)
@@ -244,7 +244,7 @@ def test_under_mps_components_have_parts_by_the_division_that_was_found() -> Non
     assert node.division == found.division
     assert found.division[0] == 100
     assert max(found.division[1:]) < 50
-    shown = chain_details.of_device(node.leases, UUIDS[0])
+    shown = details.chain(node.leases, UUIDS[0])
     assert shown is not None
     assert shown["by"] == "parts"
     said = [value for kind, value, *_ in node.last.take() if kind == lib.GL_RUN_PART]

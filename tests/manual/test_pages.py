@@ -11,7 +11,7 @@ from _gpulease import ffi, lib
 
 from leased.cli import ctl
 from leased.cli.exit_status import MEANINGS, ExitStatus
-from leased.config import keys
+from leased.config import config
 from leased.manual import arguments, roff, write
 from tests.conftest import ROOT
 
@@ -82,7 +82,7 @@ def test_gpu_leasectl_has_every_argument() -> None:
 
 def test_gpu_leased_toml_has_every_key() -> None:
     text = drawn(PAGES["gpu-leased.toml.5"])
-    for key in keys.KEYS:
+    for key in config.KEYS:
         words = re.escape(f"{key.name} = {key.kind.words} {key.about} Default: ".replace("`", ""))
         assert re.search(words, text), key.path
 

@@ -17,8 +17,9 @@ from prometheus_client.openmetrics import parser
 
 from leased.api.client import ask
 from leased.base.errors import Refused
+from leased.cli.checks import metrics
 from leased.config.listen_address import ListenAddress
-from leased.metrics import exporter, probe
+from leased.metrics import exporter
 from tests.metrics import dashboards
 from tests.metrics.test_server import scrape
 from tests.slurm.leased import Leased
@@ -30,7 +31,7 @@ JOB = 7
 
 def answers(path: Path) -> bool:
     with suppress(OSError):
-        return probe.is_ours(ListenAddress(path=path), 60)
+        return metrics.is_ours(ListenAddress(path=path), 60)
     return False
 
 

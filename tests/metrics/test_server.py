@@ -14,10 +14,11 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.openmetrics import parser
 
 from leased.base.errors import Refused
+from leased.cli.checks import metrics
+from leased.cli.checks.metrics import UnixConnection
 from leased.config import listen_address
 from leased.config.listen_address import ListenAddress
-from leased.metrics import probe, server
-from leased.metrics.probe import UnixConnection
+from leased.metrics import server
 from leased.metrics.server import MOST_OPEN, Server
 from tests.metrics.statuses import Scraper, status, tenant
 
@@ -90,9 +91,9 @@ def test_loopback_over_tcp() -> None:
 
 
 def test_the_kind_of_an_endpoint_is_told(path: Path, short_dir: Path) -> None:
-    assert probe.is_ours(ListenAddress(path=path), WAIT_S)
+    assert metrics.is_ours(ListenAddress(path=path), WAIT_S)
     with pytest.raises(FileNotFoundError):
-        probe.is_ours(ListenAddress(path=short_dir / "none.sock"), WAIT_S)
+        metrics.is_ours(ListenAddress(path=short_dir / "none.sock"), WAIT_S)
 
 
 # -- addresses ---------------------------------------------------------------------------

@@ -25,8 +25,7 @@ from leased.processes import process_inspector, procfs
 from leased.processes.identity import ProcessId, Step, process_id
 from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Known
-from leased.processes.stray import Action, End, Found, Policy, Process
-from leased.processes.stray_counts import JOBS_COUNTED, NAMED_PER_JOB
+from leased.processes.stray import JOBS_COUNTED, NAMED_PER_JOB, Action, End, Found, Policy, Process
 from leased.processes.unleased_processes import (
     AGAIN_NS,
     CONFIRM_NS,

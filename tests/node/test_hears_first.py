@@ -11,7 +11,7 @@ from pathlib import Path
 from leased.base.listening_socket import listen
 from leased.connections.connection import Connection
 from leased.connections.listener import Listener
-from leased.node.hears_first import HearsFirst
+from leased.node.deadline_timer import HearsFirst
 
 
 class Heard(Connection):

@@ -60,8 +60,8 @@ def test_faults_in_the_configuration_are_named(raw: dict[str, object], words: st
 
 def test_configuration_of_one_device_and_of_all() -> None:
     made = config.from_dict({"device": {"memory": "40GiB", "1": {"reserve": "5%"}}})
-    assert made.for_device(0, UUID) == config.DeviceConfig("40GiB", "auto")
-    assert made.for_device(1, UUID) == config.DeviceConfig("40GiB", "5%")
+    assert made.for_device(0, UUID) == config.DeviceConfig(memory="40GiB")
+    assert made.for_device(1, UUID) == config.DeviceConfig(memory="40GiB", reserve="5%")
 
 
 def test_store_keeps_what_is_counted_after_a_restart(tmp_path: Path, open_store: OpenStore) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from leased.saving.process_memory import ProcessMemory
+from leased.saving.process import ProcessMemory
 
 SIZE = 3 << 20
 HAS_BYTES = f"""

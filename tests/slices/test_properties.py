@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leased.slices.by_shares import targets
 from leased.slices.controller import SAME, Controller
 from leased.slices.job import ALWAYS, AS_MADE, LONG_US, SHORT_US, Seen
-from leased.slices.targets import targets
 from tests.support.together import pairwise
 
 PARTS = st.integers(0, 100).map(lambda percent: percent / 100)

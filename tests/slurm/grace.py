@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leased.node import daemon
-from leased.slurm import suspend_grace
+from leased.slurm import slurmconf
 from tests.emugpu.server import ROOT
 from tests.slurm.leased import Leased
 
@@ -53,5 +53,5 @@ class PatientLeased(Leased):
 
 
 if __name__ == "__main__":
-    suspend_grace.USUAL_S = HOURS_S
+    slurmconf.GRACE_S = HOURS_S
     raise SystemExit(daemon.main())

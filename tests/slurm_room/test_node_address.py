@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.slurm import node_address
+from leased.slurm import slurmconf
 
 CONF = "NodeName=gpu[1-2] NodeAddr=10.0.0.[1-2]\nNodeName=gpu3 NodeHostname=host3\nNodeName=gpu4\n"
 
@@ -18,7 +18,7 @@ def address(place: Path, name: str, said: str = "", conf: Path | None = None) ->
     scontrol = place / "scontrol"
     scontrol.write_text(f"#!/bin/sh\necho '{said}'\n" if said else "#!/bin/sh\nexit 1\n")
     scontrol.chmod(0o755)
-    return asyncio.run(node_address.of(name, {"PATH": f"{place}:{os.environ['PATH']}"}, conf))
+    return asyncio.run(slurmconf.address_of(name, {"PATH": f"{place}:{os.environ['PATH']}"}, conf))
 
 
 def test_slurmctld_knows_it_best(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding, unreadable_lines
 from leased.slurm import slurmconf
 
 REGIONS = Path("/sys/fs/cgroup/dmem.capacity")  # of GPUs, where kernel and driver have such
@@ -14,21 +14,20 @@ REGIONS = Path("/sys/fs/cgroup/dmem.capacity")  # of GPUs, where kernel and driv
 def findings(site: Site) -> Iterator[Finding]:
     tasks = site.slurm.value("taskplugin", "task/none")
     constrains = "cgroup" in site.slurm.plugins("taskplugin", "task")
-    if constrains:
-        yield Finding("task-plugin", OK, "TaskPlugin has task/cgroup")
-    else:
-        words = f"TaskPlugin is {tasks}, so cgroup.conf keeps no job to its GPUs and its memory"
-        yield Finding("task-plugin", WARNING, words, "write TaskPlugin=task/cgroup,task/affinity")
+    words = f"TaskPlugin is {tasks}, so cgroup.conf keeps no job to its GPUs and its memory"
+    remedy, good = "write TaskPlugin=task/cgroup,task/affinity", "TaskPlugin has task/cgroup"
+    yield finding("task-plugin", "" if constrains else words, remedy, good)
     if site.slurm.folder is None:
         return
     said, faults = slurmconf.cgroup_conf(site.slurm.folder)
     yield from unreadable_lines("cgroup-conf", faults)
-    if said.get("constraindevices", "").lower() in slurmconf.YES:
-        yield Finding("cgroup-devices", OK, "cgroup.conf keeps jobs to their GPUs")
-    else:
-        words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
-        remedy = "write ConstrainDevices=yes in cgroup.conf"
-        yield Finding("cgroup-devices", WARNING, words, remedy)
+    devices = said.get("constraindevices", "").lower() in slurmconf.YES
+    words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
+    remedy, good = (
+        "write ConstrainDevices=yes in cgroup.conf",
+        "cgroup.conf keeps jobs to their GPUs",
+    )
+    yield finding("cgroup-devices", "" if devices else words, remedy, good)
     yield from _device_memory(site, said.get("constraindevicememory", "").lower())
     yield _memory(site, said.get("constrainramspace", "").lower() in slurmconf.YES and constrains)
 
@@ -47,11 +46,9 @@ def _device_memory(site: Site, slurms: str) -> Iterator[Finding]:
         return
     if not _has_regions(site):
         words = "this kernel and driver cannot keep jobs to their memory of the GPUs"
-        if site.config.dmem:
-            remedy = "see docs/admin.md, The kernel's cap; the interposer keeps jobs to it"
-            yield Finding("cgroup-dmem", WARNING, f"limits.dmem is set: {words}", remedy)
-        else:
-            yield Finding("cgroup-dmem", OK, words)
+        wrong = f"limits.dmem is set: {words}" if site.config.dmem else ""
+        remedy = "see docs/admin.md, The kernel's cap; the interposer keeps jobs to it"
+        yield finding("cgroup-dmem", wrong, remedy, words)
     elif site.config.dmem:
         yield Finding("cgroup-dmem", OK, "the kernel keeps jobs to their memory of the GPUs too")
     else:

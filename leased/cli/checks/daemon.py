@@ -13,7 +13,7 @@ from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import show_channels, show_classes, show_mps, show_usage
 from leased.cli.checks import host_memory
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding
 
 
 def findings(site: Site) -> Iterator[Finding]:
@@ -27,50 +27,38 @@ def findings(site: Site) -> Iterator[Finding]:
         return
     version = status.get("version")
     yield Finding("daemon", OK, f"gpu-leased {version} answers")
-    if version != __version__ or status.get("wire_version") != lib.GL_VERSION:
-        yield Finding(
-            "daemon-version",
-            FAULT,
-            f"gpu-leased is of release {version}, this gpu-leasectl of {__version__}",
-            "run systemctl restart gpu-leased; leases stay where they are",
-        )
-    else:
-        yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
-    store_fault = status.get("store_fault")
-    if store_fault:
-        yield Finding("store", FAULT, store_fault, "see df, and journalctl -u gpu-leased")
-    else:
-        yield Finding("store", OK, "usage and settings are on the disk")
+    same = version == __version__ and status.get("wire_version") == lib.GL_VERSION
+    words = f"gpu-leased is of release {version}, this gpu-leasectl of {__version__}"
+    remedy = "run systemctl restart gpu-leased; leases stay where they are"
+    good = "daemon and gpu-leasectl are of one release"
+    yield finding("daemon-version", "" if same else words, remedy, good, FAULT)
+    wrong, remedy = status.get("store_fault") or "", "see df, and journalctl -u gpu-leased"
+    yield finding("store", wrong, remedy, "usage and settings are on the disk", FAULT)
     yield _usage(status)
     yield from _devices(status)
-    if status.get("strays", {}).get("now"):
-        words = f"processes use a leased GPU without a lease: {len(status['strays']['now'])}"
-        remedy = "see gpu-leasectl status; [strays] of gpu-leased.toml says what is done about them"
-        yield Finding("strays", WARNING, words, remedy)
-    else:
-        yield Finding("strays", OK, "no process uses a leased GPU without a lease")
+    strays = len(status.get("strays", {}).get("now", ()))
+    wrong = f"processes use a leased GPU without a lease: {strays}" if strays else ""
+    remedy = "see gpu-leasectl status; [strays] of gpu-leased.toml says what is done about them"
+    yield finding("strays", wrong, remedy, "no process uses a leased GPU without a lease")
     yield _channels(status)
     yield _mps(status)
     yield _health(status)
     yield from _cluster(site, status.get("cluster", {}))
     yield from host_memory.findings(site, status.get("copies"))
     drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
-    if drained:
-        yield Finding(
-            *("drained", WARNING, f"GPU {', '.join(drained)} is drained: jobs wait there"),
-            "run gpu-leasectl resume when the maintenance is over",
-        )
-    else:
-        yield Finding("drained", OK, "no device is drained")
+    wrong = f"GPU {', '.join(drained)} is drained: jobs wait there" if drained else ""
+    remedy = "run gpu-leasectl resume when the maintenance is over"
+    yield finding("drained", wrong, remedy, "no device is drained")
 
 
 def _usage(status: Status) -> Finding:
     """What sacct and report lack of jobs that have ended."""
     waiting = show_usage.waiting(status)
-    if not waiting:
-        return Finding("usage", OK, "the usage of jobs that have ended is in Slurm's accounting")
+    wrong = f"usage is not in Slurm's accounting yet: {waiting}" if waiting else ""
     remedy = "see slurmdbd's log, and chronyc tracking or timedatectl on the hosts of Slurm"
-    return Finding("usage", WARNING, f"usage is not in Slurm's accounting yet: {waiting}", remedy)
+    return finding(
+        "usage", wrong, remedy, "the usage of jobs that have ended is in Slurm's accounting"
+    )
 
 
 def _devices(status: Status) -> Iterator[Finding]:
@@ -83,28 +71,26 @@ def _devices(status: Status) -> Iterator[Finding]:
         )
     if not faulty:
         yield Finding("devices", OK, "the daemon finds no fault of a device")
-    if status.get("nvml_fault"):
-        words = f"NVML does not answer the daemon: {status['nvml_fault']}"
-        yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
-    else:
-        yield Finding("nvml", OK, "NVML answers the daemon")
+    silent = status.get("nvml_fault")
+    wrong = f"NVML does not answer the daemon: {silent}" if silent else ""
+    yield finding("nvml", wrong, "see nvidia-smi and dmesg", "NVML answers the daemon", FAULT)
 
 
 def _health(status: Status) -> Finding:
     """GPUs that take no offline jobs, or would not if the site wanted that."""
-    said = show_classes.not_well(status)
-    if not said:
-        return Finding("offline-jobs", OK, "no GPU is found to be unfit for offline jobs")
-    return Finding("offline-jobs", WARNING, "; ".join(said), "see docs/classes.md, Health")
+    wrong, remedy = "; ".join(show_classes.not_well(status)), "see docs/classes.md, Health"
+    return finding("offline-jobs", wrong, remedy, "no GPU is found to be unfit for offline jobs")
 
 
 def _channels(status: Status) -> Finding:
     """Where the GPU's time slices cannot be set, jobs have those of the driver."""
     said = show_channels.uncontrolled(status)
-    if not said:
-        return Finding("time-slices", OK, "no job says that its time slices cannot be set")
-    words = f"the time slices of some jobs cannot be set; {'; '.join(said)}"
-    return Finding("time-slices", WARNING, words, "see docs/daemon.md, Time slices")
+    wrong = f"the time slices of some jobs cannot be set; {'; '.join(said)}" if said else ""
+    remedy, good = (
+        "see docs/daemon.md, Time slices",
+        "no job says that its time slices cannot be set",
+    )
+    return finding("time-slices", wrong, remedy, good)
 
 
 def _mps(status: Status) -> Finding:

@@ -6,6 +6,7 @@ fault: jobs fail, or are not protected.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,6 +30,11 @@ class Finding:
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
+
+
+def finding(id_: str, wrong: str, remedy: str, right: str, level: str = WARNING) -> Finding:
+    """What is wrong, with its remedy, or what is right where `wrong` is empty."""
+    return Finding(id_, level, wrong, remedy) if wrong else Finding(id_, OK, right)
 
 
 @dataclass
@@ -66,3 +72,10 @@ def unreadable_lines(id_: str, faults: list[str]) -> Iterator[Finding]:
     """A warning for each line of a configuration file that could not be understood."""
     for fault in faults:
         yield Finding(id_, WARNING, f"left out of this check: {fault}", "correct the line")
+
+
+def closed_to_others(path: Path) -> Path | None:
+    """The first folder on the way to a file that others may not enter."""
+    return next(
+        (p for p in reversed(path.absolute().parents) if not p.stat().st_mode & stat.S_IXOTH), None
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from leased.base.words import count
 from leased.cli.checks import gres_order
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding, unreadable_lines
 from leased.slurm import gres_conf, gres_text, node_gres, slurm_gpus, slurmconf
 from leased.slurm.gres_conf import GresConf
 from leased.slurm.node_gres import NodeGres
@@ -54,11 +54,9 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
 def _types(site: Site) -> Iterator[Finding]:
     types = site.slurm.listed("grestypes")
     missing = [name for name in ("gpu", "shard") if name not in types]
-    if missing:
-        words = f"GresTypes of slurm.conf lacks {' and '.join(missing)}"
-        yield Finding("gres-types", FAULT, words, "write GresTypes=gpu,shard")
-    else:
-        yield Finding("gres-types", OK, "GresTypes has gpu and shard")
+    wrong = f"GresTypes of slurm.conf lacks {' and '.join(missing)}" if missing else ""
+    remedy, good = "write GresTypes=gpu,shard", "GresTypes has gpu and shard"
+    yield finding("gres-types", wrong, remedy, good, FAULT)
 
 
 def _node(site: Site) -> Iterator[Finding]:

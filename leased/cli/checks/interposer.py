@@ -14,8 +14,7 @@ from _gpulease import lib
 
 from leased import __version__
 from leased.base import text_file
-from leased.cli.checks.closed_folders import closed_to_others
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, closed_to_others
 
 NOBODY = 65534
 START_S = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from leased import __version__
 from leased.base import text_file
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
+from leased.cli.checks.finding import FAULT, WARNING, Finding, Site, finding
 
 MOST_BYTES = 8 << 20  # of a script
 SCRIPT, RULES = "job_submit.lua", "gpu_share.lua"
@@ -42,9 +42,7 @@ def findings(site: Site) -> Iterator[Finding]:
     else:
         found = RELEASE.search(text_file.read(rules, MOST_BYTES))
         release = found[1].decode() if found else "unknown"
-        if release == __version__:
-            yield Finding("job-submit", OK, "slurmctld refuses what cannot share")
-        else:
-            words = f"{rules} is of release {release}, this gpu-leasectl of {__version__}"
-            remedy = f"put {RULES} of this release there, and touch {script}"
-            yield Finding("job-submit", WARNING, words, remedy)
+        words = f"{rules} is of release {release}, this gpu-leasectl of {__version__}"
+        remedy = f"put {RULES} of this release there, and touch {script}"
+        wrong = "" if release == __version__ else words
+        yield finding("job-submit", wrong, remedy, "slurmctld refuses what cannot share")

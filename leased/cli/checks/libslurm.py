@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leased.base import children
-from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.cli.checks.finding import Finding, Site, finding
 
 IMPORT_S = 30
 # As Slurm's own plugins expect: symbols of libslurm are global.
@@ -18,10 +18,6 @@ def findings(_: Site) -> Iterator[Finding]:
     said = done.fault
     if done.status and not said:
         said = (done.err.strip().splitlines() or [f"exit status {done.status}"])[-1]
-    if said:
-        yield Finding(
-            *("libslurm", WARNING, f"usage cannot be written for sacct: {said}"),
-            "install gpu-lease's build for this Slurm (it needs libslurm)",
-        )
-    else:
-        yield Finding("libslurm", OK, "the binding of libslurm can be loaded")
+    wrong = f"usage cannot be written for sacct: {said}" if said else ""
+    remedy = "install gpu-lease's build for this Slurm (it needs libslurm)"
+    yield finding("libslurm", wrong, remedy, "the binding of libslurm can be loaded")

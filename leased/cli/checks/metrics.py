@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
-from leased.cli.checks.finding import OK, WARNING, Finding, Site
-from leased.metrics import exporter, probe
+from leased.cli.checks.finding import OK, WARNING, Finding, Site, finding
+from leased.config.listen_address import ListenAddress
+from leased.metrics import exporter
 
 WAIT_S = 10.0
 UNIT = "gpu-leased-metrics"
+OURS = b"gpu_lease_up "
+MOST_BYTES = 64 << 10  # ours says at the beginning that it is
 
 
 def findings(site: Site) -> Iterator[Finding]:
@@ -21,7 +28,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("metrics", WARNING, words, exporter.HAVE_IT)
         return
     try:
-        ours = probe.is_ours(address, WAIT_S)
+        ours = is_ours(address, WAIT_S)
     except PermissionError:
         yield Finding(
             "metrics",
@@ -33,8 +40,38 @@ def findings(site: Site) -> Iterator[Finding]:
         words = f"nobody listens at {address} (metrics.listen): {fault.strerror or fault}"
         yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
     else:
-        if ours:
-            yield Finding("metrics", OK, f"{UNIT} answers at {address}")
-        else:
-            words = f"what answers at {address} (metrics.listen) is not {UNIT}"
-            yield Finding("metrics", WARNING, words, "choose another port for metrics.listen")
+        words = f"what answers at {address} (metrics.listen) is not {UNIT}"
+        remedy, good = "choose another port for metrics.listen", f"{UNIT} answers at {address}"
+        yield finding("metrics", "" if ours else words, remedy, good)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a UNIX socket."""
+
+    def __init__(self, path: Path, wait_s: float):
+        super().__init__("localhost", timeout=wait_s)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+def is_ours(address: ListenAddress, wait_s: float) -> bool:
+    """Whether it is gpu-leased-metrics that answers there; another server is none.
+
+    wait_s: for each step, seconds. OSError: nobody listens there, or not in time.
+    """
+    connection = (
+        http.client.HTTPConnection(address.host, address.port, timeout=wait_s)
+        if address.path is None
+        else UnixConnection(address.path, wait_s)
+    )
+    with contextlib.closing(connection):
+        connection.connect()
+        try:
+            connection.request("GET", "/metrics")
+            return OURS in connection.getresponse().read(MOST_BYTES)
+        except (OSError, http.client.HTTPException):
+            return False

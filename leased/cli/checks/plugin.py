@@ -9,7 +9,7 @@ from pathlib import Path
 from leased import __version__
 from leased.base import elf, text_file
 from leased.base.errors import Refused
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding, unreadable_lines
 from leased.config import config, options
 from leased.slurm import plugstack
 from leased.slurm.plugstack import PluginLine
@@ -86,13 +86,10 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
         yield Finding("plugin-version", WARNING, words, "compare slurmd -V with its package")
         return
     built = (number >> 16 & 255, number >> 8 & 255)
-    words = f"{file} is built for Slurm {built[0]}.{built[1]:02}"
-    if built != site.version[:2]:
-        here = f"{site.version[0]}.{site.version[1]:02}"
-        words += f"; installed here is {here}"
-        yield Finding("plugin-version", FAULT, words, f"install the plugin for Slurm {here}")
-    else:
-        yield Finding("plugin-version", OK, words)
+    words, here = (f"{major}.{minor:02}" for major, minor in (built, site.version[:2]))
+    words = f"{file} is built for Slurm {words}"
+    wrong = "" if built == site.version[:2] else f"{words}; installed here is {here}"
+    yield finding("plugin-version", wrong, f"install the plugin for Slurm {here}", words, FAULT)
 
 
 def _plugin_release(file: Path) -> Finding:
@@ -127,12 +124,10 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
     if "lock_off" in given and (given["lock_off"] == "yes") != site.config.lock_off:
         wrong.append("lock_off")
     yield from _several_nodes(site, line, given.get("several_nodes", "no") == "yes")
-    if wrong:
-        words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
-        remedy = "write the values of [limits] in the line; the node's limits apply in any case"
-        yield Finding("plugin-arguments", WARNING, words, remedy)
-    else:
-        yield Finding("plugin-arguments", OK, "the plugin's arguments fit this node")
+    words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
+    remedy = "write the values of [limits] in the line; the node's limits apply in any case"
+    good = "the plugin's arguments fit this node"
+    yield finding("plugin-arguments", words if wrong else "", remedy, good)
 
 
 def _several_nodes(site: Site, line: PluginLine, told: bool) -> Iterator[Finding]:

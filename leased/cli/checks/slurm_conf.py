@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leased.base import elf
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding, unreadable_lines
 
 SHARES_FROM = (23, 11)  # where a job may have shards of several GPUs
 SEVERAL = "MULTIPLE_SHARING_GRES_PJ"
@@ -36,12 +36,12 @@ def scheduler(site: Site) -> Iterator[Finding]:
     yield Finding("select-type", OK, words)
     # What is written, since what Slurm takes where nothing is differs between releases.
     chosen = [word for word in said if word.upper().startswith("CR_")]
+    wrong = remedy = ""
     if chosen and not any(word.upper().endswith("MEMORY") for word in chosen):
-        words = f"SelectTypeParameters={chosen[0]} gives each job all memory of its node"
+        wrong = f"SelectTypeParameters={chosen[0]} gives each job all memory of its node"
         remedy = f"write {chosen[0]}_Memory, so that jobs leave host memory for what others swap"
-        yield Finding("select-memory", WARNING, words, remedy)
-    else:
-        yield Finding("select-memory", OK, "nothing says that each job has all memory of its node")
+    good = "nothing says that each job has all memory of its node"
+    yield finding("select-memory", wrong, remedy, good)
 
 
 def requeues(site: Site) -> Iterator[Finding]:
@@ -61,23 +61,19 @@ def requeues(site: Site) -> Iterator[Finding]:
 def accounting(site: Site) -> Iterator[Finding]:
     """Whether sacct can show the usage of GPUs."""
     kind = site.slurm.value("accountingstoragetype", "accounting_storage/none")
-    if kind.endswith("slurmdbd"):
-        yield Finding("accounting", OK, "usage goes to slurmdbd")
-    else:
-        words = f"AccountingStorageType is {kind}: sacct shows no usage of GPUs"
-        yield Finding(
-            *("accounting", WARNING, words),
-            "run slurmdbd, and set AccountingStorageType=accounting_storage/slurmdbd",
-        )
+    words = f"AccountingStorageType is {kind}: sacct shows no usage of GPUs"
+    remedy = "run slurmdbd, and set AccountingStorageType=accounting_storage/slurmdbd"
+    wrong = "" if kind.endswith("slurmdbd") else words
+    yield finding("accounting", wrong, remedy, "usage goes to slurmdbd")
     tres = site.slurm.value("accountingstoragetres").lower().replace(" ", "").split(",")
     missing = [name for name in ("gres/gpu", "gres/shard") if name not in tres]
-    if missing:
-        words = f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had"
-        words += " them, and TRESBillingWeights cannot charge for them"
-        remedy = "add AccountingStorageTRES=gres/gpu,gres/shard"
-        yield Finding("accounting-tres", WARNING, words, remedy)
-    else:
-        yield Finding("accounting-tres", OK, "sacct shows GPUs and shards of jobs")
+    words = (
+        f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had them, "
+    )
+    words += "and TRESBillingWeights cannot charge for them"
+    remedy = "add AccountingStorageTRES=gres/gpu,gres/shard"
+    good = "sacct shows GPUs and shards of jobs"
+    yield finding("accounting-tres", words if missing else "", remedy, good)
 
 
 def plugin_dir(site: Site) -> Iterator[Finding]:

@@ -6,8 +6,7 @@ import socket
 import stat
 from collections.abc import Iterator
 
-from leased.cli.checks.closed_folders import closed_to_others
-from leased.cli.checks.finding import FAULT, OK, Finding, Site
+from leased.cli.checks.finding import FAULT, OK, Finding, Site, closed_to_others
 
 CONNECT_S = 10.0
 

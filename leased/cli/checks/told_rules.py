@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from leased.admin import node_rules
 from leased.admin.node_rules import Unreadable
 from leased.base.words import first_of
-from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.cli.checks.finding import OK, WARNING, Finding, Site, finding
 from leased.placer import alive
 from leased.placer.known_rules import read_all
 from leased.slurm import node_comment
@@ -44,11 +44,9 @@ def of_node(site: Site) -> Iterator[Finding]:
         words = f"{where} was not read: {fault}"
         yield Finding("node-rules", WARNING, words, "run scontrol ping: does slurmctld answer?")
     else:
-        if found is None:
-            words = f"{where} lacks the rules of this node: {REFUSED}"
-            yield Finding("node-rules", WARNING, words, AGAIN)
-        else:
-            yield Finding("node-rules", OK, f"{where} tells gpu-lease-placer what it allows")
+        wrong = f"{where} lacks the rules of this node: {REFUSED}" if found is None else ""
+        good = f"{where} tells gpu-lease-placer what it allows"
+        yield finding("node-rules", wrong, AGAIN, good)
 
 
 def of_all_nodes(site: Site) -> Iterator[Finding]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import print_answer
+
+SUMMARY = "find what would keep this node, or on slurmctld's host the site, from sharing GPUs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +30,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     print_answer(chosen, [finding.as_dict() for finding in findings], lambda: check.table(findings))
     faulty = any(finding.level == FAULT for finding in findings)
     return ExitStatus.REFUSED if faulty else ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "check",
-    "find what would keep this node, or on slurmctld's host the site, from sharing GPUs",
-    run,
-    add_arguments,
-)

@@ -8,8 +8,10 @@ from typing import Any
 
 from leased.base.words import size
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, job_name, print_answer
+from leased.cli.subcommand import job_name, print_answer
 from leased.saving.asking import ask_runner
+
+SUMMARY = "save a program of one of your jobs to files"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +39,3 @@ def _text(chosen: argparse.Namespace, answer: dict[str, Any]) -> str:
         f"job {chosen.job} is saved in {answer['directory']} in {answer['seconds']:.1f} s, with "
         f"{size(answer['bytes'])} of its GPU's memory, and {then}"
     )
-
-
-subcommand = Subcommand(
-    "checkpoint", "save a program of one of your jobs to files", run, add_arguments
-)

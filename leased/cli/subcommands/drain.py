@@ -11,12 +11,15 @@ from leased.base.words import named
 from leased.cli.called import Called
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import (
-    Subcommand,
     admin_socket,
     gpus_of,
     print_answer,
     seconds,
     warn_unless_stored,
+)
+
+SUMMARY = (
+    "take a device out of use: its holder goes on to the end of its quantum, then no job gets it"
 )
 
 POLL_S = 0.2
@@ -59,11 +62,3 @@ def _await_drained(path: Path, indices: list[int], timeout_s: float) -> dict[int
             called = Called(status["tenants"])
             return {job: called[job] for job in sorted(holders)}
         time.sleep(min(POLL_S, left))
-
-
-subcommand = Subcommand(
-    "drain",
-    "take a device out of use: its holder goes on to the end of its quantum, then no job gets it",
-    run,
-    add_arguments,
-)

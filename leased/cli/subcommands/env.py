@@ -6,7 +6,9 @@ import argparse
 
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import print_answer
+
+SUMMARY = "print the shell commands by which an ssh session can use its job's GPU"
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -15,8 +17,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     if commands or chosen.json:
         print_answer(chosen, answer, lambda: commands)
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "env", "print the shell commands by which an ssh session can use its job's GPU", run
-)

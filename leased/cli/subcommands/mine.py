@@ -9,7 +9,9 @@ import textwrap
 
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, job_name, print_answer
+from leased.cli.subcommand import job_name, print_answer
+
+SUMMARY = "show your own jobs on this node, what they have and why they wait"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +43,3 @@ def _fitting(text: str) -> str:
 def _fitting_line(line: str, columns: int) -> str:
     further = " " * (len(line) - len(line.lstrip()) + 2)
     return textwrap.fill(line, columns, subsequent_indent=further, break_on_hyphens=False)
-
-
-subcommand = Subcommand(
-    "mine",
-    "show your own jobs on this node, what they have and why they wait",
-    run,
-    add_arguments,
-)

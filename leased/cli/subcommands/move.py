@@ -10,7 +10,9 @@ from leased.api.client import Answer
 from leased.base.errors import Refused
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, job_name, print_answer
+from leased.cli.subcommand import job_name, print_answer
+
+SUMMARY = "move one of your jobs to another GPU of its node"
 
 POLL_S = 0.05
 
@@ -46,8 +48,3 @@ def _text(answer: Answer) -> str:
         f"job {answer['job']} has moved from GPU {answer['from']} to GPU {answer['to']}; "
         f"it stood still for {answer['dead_s']:.2f} s, and its memory comes back now"
     )
-
-
-subcommand = Subcommand(
-    "move", "move one of your jobs to another GPU of its node", run, add_arguments
-)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from leased.cli import mine, parking
+import argparse
+from collections.abc import Callable
 
-subcommand = parking.subcommand(
-    "park",
-    "move all memory of one of your jobs off its GPUs until its next launch",
-    mine.park_text,
-)
+from leased.api import own_job_answers as answers
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import job_name, print_answer
+
+SUMMARY = "move all memory of one of your jobs off its GPUs until its next launch"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", type=job_name, metavar="JOB", help="one of your jobs, or an array: all its tasks"
+    )
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    return ask(chosen, "park", mine.park_text)
+
+
+def ask(chosen: argparse.Namespace, op: str, text: Callable[[answers.Mine], str]) -> ExitStatus:
+    """Ask the daemon for this of one of the user's own jobs. text: the answer for people."""
+    path = mine.tenant_socket(chosen.socket, chosen.config)
+    answer: answers.Mine = mine.ask_own(path, op, job_id=chosen.job)
+    print_answer(chosen, answer, lambda: text(answer))
+    return ExitStatus.DONE

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from leased.api.client import ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, WrongUsage, admin_socket, print_answer
+from leased.cli.subcommand import WrongUsage, admin_socket, print_answer
+
+SUMMARY = "draw who held and waited for the GPUs, and their memory, from a record of the daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +64,3 @@ def _check_alone(chosen: argparse.Namespace) -> None:
         raise WrongUsage(
             "--chain draws what the daemon knows", "leave out --from-record, -j and -S"
         )
-
-
-subcommand = Subcommand(
-    "plot",
-    "draw who held and waited for the GPUs, and their memory, from a record of the daemon",
-    run,
-    add_arguments,
-)

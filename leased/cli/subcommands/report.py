@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, WrongUsage, print_answer
+from leased.cli.subcommand import WrongUsage, print_answer
+
+SUMMARY = "show who used the GPUs, from Slurm's accounting"
 
 GROUPS = ("user", "account", "job", "step", "device", "node")
 # As sacct has them.
@@ -43,11 +45,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     print_answer(chosen, report.as_dict(made), lambda: words(made))
     report.say_problems(made)
     return ExitStatus.REFUSED if made.problems else ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "report",
-    "show who used the GPUs, from Slurm's accounting",
-    run,
-    add_arguments,
-)

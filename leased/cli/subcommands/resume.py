@@ -7,12 +7,13 @@ import argparse
 from leased.api.client import ask
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import (
-    Subcommand,
     admin_socket,
     gpus_of,
     print_answer,
     warn_unless_stored,
 )
+
+SUMMARY = "put a drained device back into use"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: resumed")
     warn_unless_stored(answer)
     return ExitStatus.DONE
-
-
-subcommand = Subcommand("resume", "put a drained device back into use", run, add_arguments)

@@ -11,7 +11,9 @@ from leased.base import job_names
 from leased.base.errors import Refused
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, WrongUsage
+from leased.cli.subcommand import WrongUsage
+
+SUMMARY = "in a job: run a program that can be saved and goes on after a requeue"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +43,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     socket = mine.tenant_socket(chosen.socket, chosen.config)
     saver = Saver(socket, int(os.environ["SLURM_JOB_ID"]))
     sys.exit(Runner(chosen.checkpoint, saver, names).run(command))
-
-
-subcommand = Subcommand(
-    "run",
-    "in a job: run a program that can be saved and goes on after a requeue",
-    run,
-    add_arguments,
-)

@@ -8,12 +8,13 @@ from leased.api.client import ask
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import (
-    Subcommand,
     admin_socket,
     gpus_of,
     print_answer,
     warn_unless_stored,
 )
+
+SUMMARY = "change settings of devices, or what users may choose"
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -48,8 +49,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     print_answer(chosen, answer, lambda: f"{'node' if of_node else gpus_of(answer)}: {words}")
     warn_unless_stored(answer)
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "set", "change settings of devices, or what users may choose", run, add_arguments
-)

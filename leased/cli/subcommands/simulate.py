@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import print_answer
+
+SUMMARY = "simulate jobs under other quanta, locks and policies, without a daemon or a GPU"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +60,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     answer, text = simulate.simulate(chosen)
     print_answer(chosen, answer, text)
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "simulate",
-    "simulate jobs under other quanta, locks and policies, without a daemon or a GPU",
-    run,
-    add_arguments,
-)

@@ -6,7 +6,9 @@ import argparse
 
 from leased.api.client import ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, print_answer
+from leased.cli.subcommand import admin_socket, print_answer
+
+SUMMARY = "show the devices, who holds them and who waits, and what the site has set"
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -18,8 +20,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     names = Names(ask, patient=True)
     print_answer(chosen, answer, lambda: show.status(answer, show.usual_view(names)))
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "status", "show the devices, who holds them and who waits, and what the site has set", run
-)

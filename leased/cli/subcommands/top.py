@@ -7,7 +7,9 @@ import contextlib
 
 from leased.api.client import ask, ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, gpus_of, seconds
+from leased.cli.subcommand import admin_socket, gpus_of, seconds
+
+SUMMARY = "show the status again and again until interrupted; with --json one line each time"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +46,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
             names=Names(ask_names, patient=chosen.once),
         )
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "top",
-    "show the status again and again until interrupted; with --json one line each time",
-    run,
-    add_arguments,
-)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from leased.cli import mine, parking
+import argparse
 
-subcommand = parking.subcommand(
-    "unpark",
-    "bring back the memory of a parked job, as far as there is room",
-    mine.unpark_text,
-)
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommands import park
+
+SUMMARY = "bring back the memory of a parked job, as far as there is room"
+add_arguments = park.add_arguments
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    return park.ask(chosen, "unpark", mine.unpark_text)

@@ -6,7 +6,9 @@ import argparse
 
 from leased.api.client import ask
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, job_name, print_answer
+from leased.cli.subcommand import admin_socket, job_name, print_answer
+
+SUMMARY = "show what a job had of the GPUs, also after its end"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +23,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job})
     print_answer(chosen, answer, lambda: show_steps.usage(answer))
     return ExitStatus.DONE
-
-
-subcommand = Subcommand(
-    "usage", "show what a job had of the GPUs, also after its end", run, add_arguments
-)

@@ -1,4 +1,4 @@
-"""What passes between the daemon and systemd: notifications, and the sockets that systemd keeps."""
+"""What passes between our services and systemd: notifications, and what it hands over or keeps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import socket
 from collections.abc import Sequence
 
 from systemd import daemon as sd
-
-from leased.base import inherited
 
 log = logging.getLogger("gpu-leased")
 
@@ -39,10 +37,24 @@ def has_watchdog() -> bool:
 def inherited_sockets() -> dict[str, list[socket.socket]]:
     """What systemd hands over, by name: the sockets of the .socket units, and kept connections."""
     given: dict[str, list[socket.socket]] = {}
-    for fd, name in inherited.descriptors().items():
+    for fd, name in descriptors().items():
         try:
             given.setdefault(name, []).append(socket.socket(fileno=fd))
         except OSError as fault:  # not one of ours
             log.error("what the service manager kept as %s is not a socket: %s", name, fault)
             os.close(fd)
     return given
+
+
+def descriptors() -> dict[int, str]:
+    """The name of each, "unknown" where it has none. Programs started later do not see them.
+
+    systemd-python names them itself from 235 on; EL 9 and Debian 11 have 234.
+    """
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    found = sd.listen_fds(unset_environment=True)
+    for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        os.environ.pop(variable, None)  # systemd-python has done so for C programs only
+    return {
+        fd: names[n] if n < len(names) and names[n] else "unknown" for n, fd in enumerate(found)
+    }

@@ -1,1 +1,0 @@
-"""The manual pages: one file each, whose page() makes it."""
