@@ -98,7 +98,7 @@ class Link:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, AGAIN_MOST_S)
                 continue
-            wait_s, self.fault = AGAIN_S, ""
+            wait_s = AGAIN_S
             log.info("gpu-leased on %s can be reached", self.there)
             try:
                 await self._stay(reader)
@@ -126,7 +126,7 @@ class Link:
         except BaseException:
             writer.close()
             raise
-        self.writer, self.seal = writer, seal
+        self.writer, self.seal, self.fault = writer, seal, ""
         kept, self.kept = self.kept, {}
         for message in kept.values():
             self.send(message)

@@ -16,7 +16,7 @@ WHOLE_JOBS=(
 	tests/slurm/test_placer_rules.py tests/slurm/test_placer_whole.py
 	tests/slurm/test_plugstack.py tests/slurm/test_preempt.py
 	tests/slurm/test_shard_memory.py tests/slurm/test_share.py
-	tests/slurm/test_suspend_gpu.py tests/slurm/test_swap.py
+	tests/slurm/test_suspend_ends.py tests/slurm/test_suspend_gpu.py tests/slurm/test_swap.py
 	tests/security/test_slurm_jobs.py
 )
 # Tests make cgroups of version 1, which systemd-nspawn shows without the right to write.
