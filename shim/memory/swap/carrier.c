@@ -29,6 +29,7 @@ static struct descriptor carrier = NO_DESCRIPTOR;
 static bool takes;    /* until the move is over, or the carrier has refused */
 static bool ends;     /* the carrier is not needed once all is back */
 static bool stranded; /* no daemon knows that one is needed */
+static bool awaited;  /* the daemon has been told so: the next one brings memory back, no more */
 static struct transfer asked[CARRIER_DEPTH];
 static unsigned int first, n_asked;
 
@@ -116,6 +117,12 @@ unsigned int carrier_busy(void)
 	return n_asked;
 }
 
+void carrier_end_if_done(void)
+{
+	if (ends && !n_asked && !any_carried())
+		descriptor_close(&carrier);
+}
+
 void carried_meet(int socket)
 {
 	if (n_asked || socket < 0) { /* the one before has not answered yet, or this one is lost */
@@ -126,16 +133,11 @@ void carried_meet(int socket)
 	}
 	descriptor_close(&carrier);
 	carrier = descriptor_keep(socket);
-	ends = any_carried(); /* the one that has taken it away has ended */
+	ends = awaited || any_carried(); /* the one that has taken it away has ended */
 	takes = carrier_is_there() && !ends;
-	stranded = false;
+	stranded = awaited = false;
 	debug("a carrier %s", ends ? "brings memory back" : "takes memory to the other GPU");
-}
-
-void carrier_end_if_done(void)
-{
-	if (ends && !n_asked && !any_carried())
-		descriptor_close(&carrier);
+	carrier_end_if_done();
 }
 
 void carried_move_ends(void)
@@ -148,6 +150,7 @@ void carried_move_ends(void)
 void carried_forget_daemon(void)
 {
 	stranded = true;
+	awaited = false;
 }
 
 /* It says nothing without a request, so there is something to read only when it has ended. */
@@ -167,6 +170,7 @@ bool carried_is_stranded(void)
 		lose();
 	is = stranded && !carrier_is_there() && any_carried();
 	stranded = stranded && carrier_is_there();
+	awaited |= is;
 	return is;
 }
 
@@ -266,7 +270,7 @@ static void in_child(void)
 		descriptor_close(&one->file);
 	carried = NULL;
 	descriptor_close(&carrier);
-	takes = ends = stranded = false;
+	takes = ends = stranded = awaited = false;
 	n_asked = 0;
 }
 FORK_WATCH(in_child);

@@ -151,3 +151,26 @@ void a_carrier_that_is_lost_on_its_way_is_asked_for_again(void)
 	carried_meet(-1);
 	CHECK(carried_is_stranded());
 }
+
+/* The program has freed what was away: a carrier that the process keeps would hold up the next
+ * move of its job. */
+void a_carrier_that_comes_when_nothing_is_away_any_more_is_let_go(void)
+{
+	CUdeviceptr pointer;
+	char byte;
+	int end;
+
+	hold();
+	pointer = swapped_block(ALL, 1);
+	end = lend();
+	begin_leaving();
+	for (int i = 0; i < MANY && memory_mover.step(); i++)
+		take_away(end);
+	close(end);
+	CHECK(carried_is_stranded());
+	OK(cuMemFree_v2(pointer));
+	end = lend();
+	CHECK(recv(end, &byte, 1, MSG_DONTWAIT) == 0);
+	end = lend(); /* of the next move */
+	CHECK(recv(end, &byte, 1, MSG_DONTWAIT) < 0);
+}
