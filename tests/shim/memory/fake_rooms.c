@@ -19,7 +19,7 @@ struct fake_rooms fake_rooms = {.limit = FAKE_CAPACITY};
 atomic_bool process_ends;
 atomic_int gate_memory = GATE_MEMORY_STAYS;
 
-/* -- channel groups: nothing is stopped ------------------------------------------------ */
+/* -- channel groups -------------------------------------------------------------------- */
 
 CUresult gate_enter_unless_stopped(void)
 {
@@ -28,7 +28,7 @@ CUresult gate_enter_unless_stopped(void)
 
 enum stop_phase channels_stop_phase(void)
 {
-	return STOP_NONE;
+	return fake_rooms.stopped ? STOP_IS : STOP_NONE;
 }
 
 unsigned int channels_list_copies(const uint8_t uuid[16], struct copy_channel *list,

@@ -15,6 +15,7 @@ extern struct fake_rooms {
 	bool oversub;
 	bool cleans;
 	bool no_context;         /* the program has none */
+	bool stopped;            /* its work stands still in mid-kernel */
 	unsigned long submitted; /* calls that have passed the gate */
 	atomic_uint changes;     /* how often memory_changed() was called */
 	unsigned int complaints; /* how often complain() was called */

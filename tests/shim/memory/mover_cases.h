@@ -76,6 +76,7 @@
 	CASE(what_has_come_of_a_segment_rests_before_all_of_it_has)                                \
 	CASE(only_what_is_copied_is_registered_again)                                              \
 	CASE(what_was_away_before_rests_too)                                                       \
+	CASE(nothing_rests_while_work_stands_still)                                                \
 	CASE(what_comes_back_is_registered_again)
 
 /* details_cases.c */

@@ -137,6 +137,21 @@ void what_was_away_before_rests_too(void)
 	CHECK(fake_driver.pinned == 0);
 }
 
+/* The driver waits for it, and this thread is the one that would have it go on. */
+void nothing_rests_while_work_stands_still(void)
+{
+	begin();
+	memory_mover.rest(false);
+	hand_over();
+	fake_rooms.stopped = true;
+	memory_mover.rest(true);
+	step_until_idle();
+	CHECK(fake_driver.pinned == ALL);
+	fake_rooms.stopped = false;
+	step_until_idle();
+	CHECK(fake_driver.pinned == 0);
+}
+
 /* Also where the job has a turn before it moves after all. */
 void what_comes_back_is_registered_again(void)
 {
