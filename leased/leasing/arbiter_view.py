@@ -147,6 +147,11 @@ class ArbiterView:
     def tenant(self, job_id: int) -> Tenant:
         return self._arbiter.tenants[job_id]
 
+    def parked_by(self, job_id: int) -> str | None:
+        """Who has parked the tenant; None: nobody."""
+        parked = self.tenant(job_id).parked
+        return parked.by if parked else None
+
     def find_tenant(self, job_id: int) -> Tenant | None:
         return self._arbiter.tenants.get(job_id)
 

@@ -214,8 +214,10 @@ class Suspensions:
             self._say(tenant, "is suspended")
 
     def _park(self, tenant: Tenant) -> None:
-        """Also where a move that had parked it before is over."""
-        self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
+        """Unless it is parked so already, also by a move, after whose end it is parked here."""
+        parked = self.leases.view.tenant(tenant.job_id).parked
+        if parked is None or not parked.suspended:
+            self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
 
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
         self._park(tenant)
@@ -242,8 +244,7 @@ class Suspensions:
     def _end(self, tenant: Tenant) -> None:
         self._say(tenant, "is no longer suspended")
         del self.of[tenant.job_id]
-        parked = self.leases.view.tenant(tenant.job_id).parked
-        if parked is not None and parked.by == SLURM:  # it may be moved or saved just now
+        if self.leases.view.parked_by(tenant.job_id) == SLURM:  # or it is moved or saved just now
             self.leases.run(Unparked(tenant.job_id))
 
     def _above(self, tenant: Tenant) -> Tops:

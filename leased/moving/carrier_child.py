@@ -29,6 +29,7 @@ from leased.moving.driver_child import Fault, Library, Uuid
 
 PATIENCE_S = 300.0  # for a request: between two of them the driver may take its time
 PIECE_S = 20.0  # for one piece, which takes some ms
+OVER, ASK, WORKS = "over\n", "?\n", "works\n"  # what it is told, and answers
 SPARE_PART = 64  # of a GPU's memory is left alone
 OUT_OF_MEMORY = 2
 NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
@@ -293,10 +294,10 @@ def _hear_the_daemon(carriers: Sequence[Carrier]) -> None:
     """carriers: at most one, which is there when it has said so."""
     for line in sys.stdin:
         for carrier in carriers:
-            if line == "over\n":
+            if line == OVER:
                 carrier.take_no_more()
             elif carrier.gets_on():
-                print("works", flush=True)
+                print(WORKS, end="", flush=True)
     os._exit(1)
 
 

@@ -22,6 +22,7 @@ from leased.core.actions import Preload
 from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
+from leased.moving.carrier_child import ASK, OVER, WORKS
 from leased.moving.driver import BEGIN_S, DriverFault, environment
 from leased.wire import daemon_messages
 from leased.wire.device_bytes import uuid_bytes
@@ -34,7 +35,6 @@ SEND_S = 1.0  # for a process to read what it was sent before
 AGAIN_S, AGAIN_MOST_S = 0.2, 60.0  # before stranded processes are lent a carrier; it doubles
 ASK_S = 10.0  # between two questions whether a carrier still gets on
 ANSWER_S = 10.0  # for it to say so
-OVER, ASK, WORKS = b"over\n", b"?\n", b"works\n"  # carrier_child.py
 
 
 class Carriers:
@@ -132,7 +132,7 @@ class Carriers:
         while not await is_done_within(ended, ASK_S):
             _tell(process, ASK)
             said = asyncio.ensure_future(process.stdout.readline())
-            if await is_done_within(said, ANSWER_S) and said.result() in (WORKS, b""):
+            if await is_done_within(said, ANSWER_S) and said.result() in (WORKS.encode(), b""):
                 continue
             said.cancel()
             log.error("job %s: the process that carries its memory hangs, and is ended", job)
@@ -198,8 +198,8 @@ class Carriers:
             del self._stranded[job]
 
 
-def _tell(process: asyncio.subprocess.Process, line: bytes) -> None:
+def _tell(process: asyncio.subprocess.Process, line: str) -> None:
     """One that has ended hears nothing."""
     assert process.stdin
     if not process.stdin.is_closing():
-        process.stdin.write(line)
+        process.stdin.write(line.encode())

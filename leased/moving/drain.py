@@ -76,9 +76,9 @@ class Drain:
     def _park(self, tenant: Tenant) -> None:
         """Stays: somebody else keeps it parked, who may let it go on at any time."""
         self._leases.run(Parked(tenant.job_id, self.by, suspended=True))
-        parked = self._leases.view.tenant(tenant.job_id).parked
-        if parked is None or parked.by != self.by:
-            raise Stays(f"it is parked by {parked.by if parked else 'nobody'}")
+        by = self._leases.view.parked_by(tenant.job_id)
+        if by != self.by:
+            raise Stays(f"it is parked by {by or 'nobody'}")
 
     async def _rest(self, tenant: Tenant) -> None:
         """Wait until its processes have given up what slows down the driver's checkpoint: most of
@@ -90,8 +90,7 @@ class Drain:
 
     def unpark(self, tenant: Tenant) -> None:
         """Let it go on, if it is this that has parked it."""
-        parked = self._leases.view.tenant(tenant.job_id).parked
-        if parked is not None and parked.by == self.by:
+        if self._leases.view.parked_by(tenant.job_id) == self.by:
             self._leases.run(Unparked(tenant.job_id))
 
     async def until(

@@ -131,9 +131,11 @@ static bool all_idle(void)
 	return true;
 }
 
+/* Before it frees or unregisters memory the driver may wait for work of ours, and while that stands
+ * still in mid-kernel this thread is the one that has it go on. So neither is done then. */
 static bool step(void)
 {
-	bool busy = false;
+	bool busy = false, stopped = channels_stop_phase() != STOP_NONE;
 
 	if (!swap_used())
 		return false;
@@ -143,9 +145,9 @@ static bool step(void)
 		if (lane->asked)
 			busy |= step_lane(lane);
 	busy |= carrier_busy() > 0;
-	rests = chunks_rest_step();
+	rests = !stopped && chunks_rest_step();
 	busy |= rests;
-	if (!busy && all_idle() && channels_stop_phase() == STOP_NONE) {
+	if (!busy && all_idle() && !stopped) {
 		swap_free_deferred(false);
 		copy_space_trim();
 	}

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/locks.h"
-#include "channels/channels.h"
 #include "memory/swap/carrier.h"
 #include "memory/swap/chunk_pages.h"
 #include "memory/swap/chunks.h"
@@ -126,10 +125,6 @@ bool chunks_rest_step(void)
 	CUstreamCaptureMode mode;
 
 	if (!rests || any_lane(LANE_RESTORING) || any_lane(LANE_PRELOADING))
-		return false;
-	/* The driver may wait for work of ours before it unregisters, and while that stands still
-	 * in mid-kernel this thread is the one that has it go on. */
-	if (channels_stop_phase() != STOP_NONE)
 		return false;
 	more |= evicting;
 	if (!more || now_ns() - looked_at < LOOK_NS)
