@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/debug.h"
+#include "channels/channels.h"
 #include "memory/swap/evict.h"
 #include "memory/swap/lane.h"
 #include "memory/swap/moves.h"
@@ -36,6 +37,7 @@ void copy_space_trim(void)
 {
 	uint64_t keep = 0;
 
+	preparing |= gives_up; /* a stop may have put it off */
 	for_each_lane(lane)
 		keep += lane->asked ? lane_bytes(lane) : 0;
 	if (!swap_store->excess(keep))
@@ -72,14 +74,15 @@ void copy_space_keep(const struct gl_memory *amounts)
 	preparing = true;
 }
 
-/* Makes some memory ready; or, if all is, gives some up. Nobody waits for either. */
+/* Makes some memory ready; or, if all is, gives some up. Nobody waits for either. None is given up
+ * while work stands still in mid-kernel, see step() in mover.c. */
 static void prepare_in(CUcontext context, void *out)
 {
 	enum store_answer *answer = out;
 
 	(void)context;
 	*answer = swap_store->prepare();
-	if (*answer != STORE_NONE || !gives_up)
+	if (*answer != STORE_NONE || !gives_up || channels_stop_phase() != STOP_NONE)
 		return;
 	gives_up = swap_store->excess(kept_bytes);
 	if (gives_up) {

@@ -161,6 +161,24 @@ void what_cannot_have_to_leave_any_more_goes_back(void)
 	CHECK(node.gives == node.takes);
 }
 
+/* The driver may wait for that work when it unregisters memory, and only this thread has it go on.
+ */
+void it_goes_back_when_work_that_stands_still_goes_on(void)
+{
+	begin();
+	keep(24 * MIB);
+	get_ready();
+	fake_rooms.stopped = true;
+	keep(8 * MIB);
+	get_ready();
+	step_until_idle();
+	CHECK(node.bytes == 24 * MIB && fake_driver.pinned == 24 * MIB);
+	fake_rooms.stopped = false;
+	step_until_idle();
+	get_ready();
+	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
+}
+
 void what_is_away_stays_on_the_host(void)
 {
 	CUdeviceptr pointer = begin();

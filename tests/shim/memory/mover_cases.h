@@ -41,6 +41,7 @@
 	CASE(nothing_is_made_at_a_handoff_that_was_made_ahead)                                     \
 	CASE(it_grows_by_what_is_lacking)                                                          \
 	CASE(what_cannot_have_to_leave_any_more_goes_back)                                         \
+	CASE(it_goes_back_when_work_that_stands_still_goes_on)                                     \
 	CASE(what_is_away_stays_on_the_host)                                                       \
 	CASE(it_is_pinned_in_slices_and_copies_stay_within_them)                                   \
 	CASE(a_handoff_may_come_in_between)                                                        \
