@@ -2,7 +2,8 @@
 
 The phases, and what undoes each:
   begins    the driver is started and asked, the job is lent a carrier if its GPUs reach each other,
-            and host memory is made for what will leave without one; nothing is touched
+            and host memory is made for what will leave without one. What the host has of it already
+            is unregistered meanwhile, which the driver needs: gigabytes take seconds
   drains    the job is parked: its gate is shut, its work finishes, its memory leaves for the new
             GPU by the carrier, or for the host by its own mover; undone by unparking it
   crosses   the driver locks, checkpoints, restores and unlocks each of its processes (plan.py);
@@ -193,6 +194,7 @@ class Mover:
         async with self._driver() as driver:
             await self._check(driver, tenant, move)
             try:
+                tenant.tell_all(books.MOVES)
                 await self._lend(tenant, move)
                 self._drain.prepare(tenant)
                 asked = clock()
@@ -200,7 +202,6 @@ class Mover:
                 await self._check(driver, tenant, move)
                 move.checks.job()
                 move.touched_ns = clock()
-                tenant.tell_all(books.MOVES)
                 began = await self._drain.park(tenant)
                 await self._check_free(move.new)
                 move.checks.drained()

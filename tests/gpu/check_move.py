@@ -201,7 +201,8 @@ def check_idle(chosen: argparse.Namespace) -> Result:
     touch_host_memory(2 * mib << 20)
     with sharing(f"{mib * 1.5 / 1024:g}GiB", limits) as share:
         guest = share.tenant("guest", "memory:swap", command, on_gpu(1), "1")
-        jobs = [share.tenant(f"job {n}", "memory:swap,tq:1", command, on_gpu(0)) for n in range(2)]
+        env = on_gpu(0) | {"GPU_LEASE_DEBUG": "1"}
+        jobs = [share.tenant(f"job {n}", "memory:swap,tq:1", command, env) for n in range(2)]
         with filled([*jobs, guest], mib) as (one, two, other):
             rounds = max(1, round(SHORT_S / change_s(other)))
             for each, seconds in ((one, BOTH_S), (two, BOTH_S), (other, GUEST_S)):
@@ -216,6 +217,8 @@ def check_idle(chosen: argparse.Namespace) -> Result:
                 time.sleep(0.05)
             moved_s = time.monotonic() - free
             steps.add("moved", moves := moves_of(share, jobs))
+            for job in jobs:
+                steps.add(f"the interposer of {job.number}", job.said()[-4000:])
             kernels = round(BOTH_S / SHORT_S)
             took = [each.hear()["seconds"] for each in (one, two) for _ in range(kernels)]
             last = change([one, two], rounds, 1)

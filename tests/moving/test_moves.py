@@ -185,6 +185,27 @@ def test_no_host_memory_is_registered_at_the_checkpoint(
     output(job)
 
 
+@TAKES_TURNS
+def test_what_the_host_has_already_is_unregistered_before_a_job_is_parked(
+    tenant: Start, leased: Leased
+) -> None:
+    """Of gigabytes that takes seconds, in which the job may have its turn."""
+    jobs = [
+        tenant(n, "tq:1,memory:swap,lock:on", "-c", PROGRAM, HALF, env={"GPU_LEASE_DEBUG": "1"})
+        for n in (1, 2)
+    ]
+    for job in jobs:
+        assert line(job) == "ready"
+    assert works(jobs[0]) == "00"
+    assert move(leased, 2, 1) == ExitStatus.DONE
+    assert works(jobs[1]) == "01"
+    said = [job.communicate()[1] for job in jobs][1]
+    leaves = said.find("hears LEAVE")
+    assert 0 < said.find("hears MOVES") < said.rfind("hears EXPECT", 0, leaves), said
+    assert 0 < said.find("is unregistered") < leaves, said
+
+
+
 @pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
 @pytest.mark.parametrize("which", [1, 2])
 def test_whatever_fails_both_processes_go_on_where_they_were(

@@ -2,6 +2,7 @@
 #include "memory/swap/rest.h"
 
 #include "base/clock.h"
+#include "base/debug.h"
 #include "base/locks.h"
 #include "memory/swap/carrier.h"
 #include "memory/swap/chunk_pages.h"
@@ -15,6 +16,7 @@
 
 /* Used by the client thread only. */
 static bool rests, more;
+static unsigned int unpinned; /* chunks, since the last time that nothing was left to unregister */
 static uint64_t looked_at;
 
 /* -- the caller holds swap_lock and chunks_lock --------------------------------------------- */
@@ -97,6 +99,7 @@ static void rest_one(CUcontext context, void *found)
 	if (chunk)
 		chunk_unpin(chunk, slices);
 	lock_give(&chunks_lock);
+	unpinned += chunk != NULL;
 	*(bool *)found = chunk;
 }
 
@@ -137,5 +140,9 @@ bool chunks_rest_step(void)
 	captures_mode(mode);
 	looked_at = more ? 0 : now_ns();
 	more |= evicting; /* what it copies now will rest too, when it has ended */
+	if (!more && unpinned) {
+		debug("host memory of %u chunks is unregistered", unpinned);
+		unpinned = 0;
+	}
 	return more;
 }
