@@ -205,7 +205,6 @@ def test_what_the_host_has_already_is_unregistered_before_a_job_is_parked(
     assert 0 < said.find("is unregistered") < leaves, said
 
 
-
 @pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
 @pytest.mark.parametrize("which", [1, 2])
 def test_whatever_fails_both_processes_go_on_where_they_were(
