@@ -32,6 +32,14 @@ class Drain:
         self.by = by
 
     @staticmethod
+    def begin_rest(tenant: Tenant) -> None:
+        """Have its processes give up what slows down the driver's checkpoint: they say READY once
+        what can go now has gone, and what leaves later follows its bytes."""
+        for client in tenant.clients:
+            client.ready = False
+        tenant.tell_all(books.MOVES)
+
+    @staticmethod
     def prepare(tenant: Tenant) -> None:
         """Have host memory made for all that is to leave, while the job works on: that takes longer
         than the bytes."""
@@ -83,9 +91,7 @@ class Drain:
     async def _rest(self, tenant: Tenant) -> None:
         """Wait until its processes have given up what slows down the driver's checkpoint: most of
         that has gone while their memory left. Stays: it has ended."""
-        for client in tenant.clients:
-            client.ready = False
-        tenant.tell_all(books.MOVES)
+        self.begin_rest(tenant)
         await self.until_ready(tenant, REST_S)
 
     def unpark(self, tenant: Tenant) -> None:

@@ -32,7 +32,7 @@ from leased.leasing.tenant import Tenant
 from leased.moving import steps
 from leased.moving.carriers import Carriers
 from leased.moving.device_access import DeviceAccess
-from leased.moving.drain import Drain, Stays
+from leased.moving.drain import REST_S, Drain, Stays
 from leased.moving.driver import Driver, DriverFault
 from leased.moving.mark import MarkFile
 from leased.moving.plan import RUNNING, Plan
@@ -194,8 +194,9 @@ class Mover:
         async with self._driver() as driver:
             await self._check(driver, tenant, move)
             try:
-                tenant.tell_all(books.MOVES)
+                self._drain.begin_rest(tenant)
                 await self._lend(tenant, move)
+                await self._drain.until_ready(tenant, REST_S)
                 self._drain.prepare(tenant)
                 asked = clock()
                 await self._drain.until_ready(tenant)
