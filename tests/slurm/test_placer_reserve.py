@@ -19,7 +19,7 @@ from tests.support.together import zip_strict
 
 KEPT = "it is kept for a job that has waited for longer"
 SLURM_CONF = [
-    "KillWait=3600",
+    "KillWait=60",  # a job that is cancelled while it is launched may not hear SIGTERM
     "PartitionName=low Nodes=ALL MaxTime=INFINITE",
     "MaxJobCount=40000",
     f"MaxArraySize={10**5}",
