@@ -23,7 +23,8 @@ SAID = re.compile(
     r"Gres Name=(gpu|shard) Type=(\S+) Count=([0-9]{1,18}) (?:Index=\S+ )?ID=\S+"
     r"(?: File=(\S+))?(?: Cores=(\S+))?"
 )
-STOPS = re.compile(r"^slurmd: fatal: (?:\w+: )?(.+)$", re.MULTILINE)
+# 26.05 says the time first, and not that it is slurmd.
+STOPS = re.compile(r"^(?:slurmd:|\[\S+\]) fatal: (?:\w+: )?(.+)$", re.MULTILINE)
 CGROUPS = Path("/sys/fs/cgroup")
 SLURMD = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "slurmd")
 
