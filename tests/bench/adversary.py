@@ -51,7 +51,7 @@ def ended_quietly() -> None:
 def runs(name: str, first: int, end: float, least: int, events: int) -> Iterator[Run]:
     """Of seeds from `first` on: at least so many with so many events, unless the time is over."""
     made = seen = 0
-    with multiprocessing.Pool(os.cpu_count(), ended_quietly) as pool:
+    with multiprocessing.get_context("fork").Pool(os.cpu_count(), ended_quietly) as pool:
         while (made < least or seen < events) and time.monotonic() < end:
             batch = range(first + made, first + made + BATCH * (os.cpu_count() or 1))
             for found in pool.imap_unordered(of(name), batch):

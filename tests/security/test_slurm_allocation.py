@@ -67,7 +67,11 @@ STEPS = {
     "interactive": ["salloc", "sh", "-c", EXPORT + "; srun --interactive -o {log} sh -c '{say}'"],
     "nested": ["srun", "sh", "-c", EXPORT + "; srun --overlap -o {log} sh -c '{say}'"],
     "export=NONE": ["srun", "--export=NONE", "-o", "{log}", "/bin/sh", "-c", "{say}"],
-    "pty": ["salloc", "sh", "-c", EXPORT + "; script -qec 'srun --pty sh -c \"{say}\"' {log}"],
+    # From util-linux 2.42 on `script` runs the shell of the user's account, here nologin.
+    "pty": [
+        *("salloc", "sh", "-c"),
+        EXPORT + "; SHELL=/bin/sh script -qec 'srun --pty sh -c \"{say}\"' {log}",
+    ],
 }
 
 
