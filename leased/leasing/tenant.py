@@ -54,7 +54,7 @@ class Client(Protocol):
     saves: bool  # its copies can be saved to files
     carries: bool  # its memory can leave by a carrier
     saved_at: int | None  # where its list of them lies; None: it has not said so; 0: it has none
-    ready: bool  # it has host memory for what it was told to expect, if it was told to say so
+    ready: bool  # it has said READY since it was last told to, or it never was
     keeper: bool  # it keeps the memory of its chain
     arriving: str  # the GPU to which it was moved, until it says what it has there; else ""
     stopped: bool  # its work was stopped in mid-kernel when it last released

@@ -191,7 +191,8 @@ class ClientConnection(Connection):
         self.runs: dict[str, Runs] = {}
         self.part: Part | None = None
         self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.saves = self.carries = self.stopped = self.ready = False
+        self.keeper = self.moves = self.saves = self.carries = self.stopped = False
+        self.ready = True
         self.saved_at: int | None = None
         self.arriving = ""
 

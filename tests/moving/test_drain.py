@@ -31,10 +31,13 @@ class Scene:
         self.leases = Leases([Gpu(0, UUID, "card", 8 * GB, 8 * GB)], lambda: self.now)
         self.tenant = Tenant(1, 1000, given(swaps=True), {UUID: 8 * GB})
         self.leases.tenants.open(self.tenant)
-        self.processes = [FakeClient(pid) for pid in (11, 12)]
-        for process in self.processes:
-            hello = client_messages.Hello(0, False, {UUID: DeviceBytes(GB, 0, GB)}, moves=True)
-            self.leases.clients.attach(self.tenant, process, hello)
+        self.processes = [self.begins(pid) for pid in (11, 12)]
+
+    def begins(self, pid: int) -> FakeClient:
+        process = FakeClient(pid)
+        hello = client_messages.Hello(0, False, {UUID: DeviceBytes(GB, 0, GB)}, moves=True)
+        self.leases.clients.attach(self.tenant, process, hello)
+        return process
 
     def waits(self, then: Callable[[], None], tick_ns: int) -> bool:
         """Whether it waits until something has happened, and no longer."""
@@ -73,6 +76,28 @@ def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
     assert (scene.now > READY_S * 1e9) == late
     assert all(lib.GL_EXPECT in process.told for process in scene.processes)
     assert not any(kind in (lib.GL_MOVES, lib.GL_REVOKE) for kind in first.told)
+
+
+def test_a_process_that_begins_meanwhile_is_not_waited_for() -> None:
+    """Nobody has told it to say READY."""
+    scene = Scene()
+
+    async def run() -> list[bool]:
+        drain, done = Drain(scene.leases, "a test"), []
+        drain.begin_rest(scene.tenant)
+        scene.begins(13)
+        for says in (False, True):
+            for process in scene.processes:
+                process.ready = says
+            waiting = asyncio.ensure_future(drain.until_ready(scene.tenant))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            done.append(waiting.done())
+            waiting.cancel()
+        return done
+
+    assert asyncio.run(run()) == [False, True]
+    assert all(lib.GL_MOVES in process.told for process in scene.processes)
 
 
 @pytest.mark.parametrize("still", [False, True])

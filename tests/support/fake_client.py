@@ -20,7 +20,7 @@ class FakeClient:
         self.wants = self.restoring = self.keeper = self.stopped = False
         self.moves = self.saves = self.carries = True
         self.saved_at: int | None = None
-        self.ready = False
+        self.ready = True
         self.arriving = ""
         self.held = self.passed = 0
         self.borrows = False
