@@ -53,7 +53,7 @@ class Reloads:
         self.leased = leased
         self.text = leased.config.read_text()
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.notify.bind(leased.env.get("NOTIFY_SOCKET") or str(leased.run_dir / "notify.sock"))
+        self.notify.bind(str(leased.run_dir / "notify.sock"))
 
     def __call__(self, toml: str) -> str:
         """Reload with these tables besides; what the daemon wrote into its log."""
