@@ -11,8 +11,6 @@ from leased.leasing.registry import opened
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages
 
-MOVES = daemon_messages.MOVES  # a move begins
-
 
 def stays(tenant: Tenant) -> None:
     """It is where it was: tell its processes that the move is over."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from leased.core.tenant_events import Parked, Signalled, Unparked
 from leased.leasing import memory_orders
-from leased.leasing import moved as books
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.moving.carriers import Carriers
+from leased.wire import daemon_messages
 
 TOLD_S = 0.05  # processes may tell so late of what they had when their gates shut
 DRAIN_S = 120.0  # for its work to finish and its memory to leave, or for its turn to come
@@ -37,7 +37,7 @@ class Drain:
         what can go now has gone, and what leaves later follows its bytes."""
         for client in tenant.clients:
             client.ready = False
-        tenant.tell_all(books.MOVES)
+        tenant.tell_all(daemon_messages.MOVES)
 
     @staticmethod
     def prepare(tenant: Tenant) -> None:

@@ -92,7 +92,7 @@ class Saver:
         await self._drain.until_back(tenant, self._carriers)
         self._drain.prepare(tenant)
         await self._drain.until_ready(tenant)
-        tenant.tell_all(books.MOVES)
+        self._drain.begin_rest(tenant)
         await self._drain.park(tenant)
         check()
         clients = list(tenant.clients)

@@ -213,3 +213,12 @@ def test_slurmd_of_a_later_release() -> None:
         "Cores=0-1 CoreCnt=2 Links=(null) Flags=HAS_FILE,HAS_TYPE,SHARED\n"
     )
     assert node_gres.read(said) == NodeGres((gpu(0, 4, "h200", placed=True),))
+
+
+def test_why_slurmd_of_a_later_release_stops() -> None:
+    said = (
+        "[2026-11-30T13:16:36.946] error: cgroup namespace 'memory' not mounted. aborting\n"
+        "[2026-11-30T13:16:36.950] fatal: Invalid GRES record for gpu, count does not match File\n"
+    )
+    stops = "Invalid GRES record for gpu, count does not match File"
+    assert node_gres.read(said) == NodeGres(stops=stops)
