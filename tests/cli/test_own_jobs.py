@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +19,11 @@ from leased.api.client import ask
 from leased.api.own_job_answers import Env, Mine
 from leased.cli import ctl, mine
 from leased.cli.exit_status import ExitStatus
-from leased.processes.stopped_processes import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
 from tests.slurm.processes import wait_until
+from tests.support.cgroups import one_with
 from tests.support.machine import open_checkout_required
 from tests.support.programs import SET_UP, line, output, state, tell
 from tests.support.tenant import register
@@ -194,17 +192,8 @@ sys.exit(done.returncode)
 @pytest.fixture
 def extern() -> Iterator[Path]:
     """A cgroup such as Slurm's extern step has."""
-    name = f"gpul-{uuid.uuid4().hex[:8]}"
-    for mount in (CGROUPS / "freezer", CGROUPS, CGROUPS / "unified"):
-        with contextlib.suppress(OSError):
-            place = mount / name / "step_extern"
-            place.mkdir(parents=True)
-            if (place / "cgroup.procs").exists():
-                yield place
-                place.rmdir()
-                place.parent.rmdir()
-                return
-    pytest.skip("no cgroup can be made here")
+    with one_with("cgroup.procs", ["freezer", "", "unified"], "step_extern") as made:
+        yield made / "step_extern"
 
 
 def test_a_login_shell_in_the_extern_step_sees_to_it_by_itself(

@@ -13,8 +13,8 @@ from pathlib import Path
 from leased.api.client import ask
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
-from tests.security.cgroups import private
 from tests.slurm.leased import Leased
+from tests.support.cgroups import private
 from tests.support.in_cgroup import start_in
 from tests.support.together import pairwise
 

@@ -11,8 +11,8 @@ from tests.containers.jobs import Jobs, Process, output, took_turns
 from tests.containers.namespaces import PIDS, USERS, Mount
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
-from tests.security.cgroups import delegate
 from tests.slurm.leased import CHECKED
+from tests.support.cgroups import delegate
 
 NOBODY = 65534
 KINDS = {

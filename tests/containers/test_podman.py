@@ -11,8 +11,8 @@ from tests.containers.jobs import Jobs, Process, output, took_turns
 from tests.containers.podman import UID, Podman, required
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
-from tests.security.cgroups import delegate
 from tests.slurm.leased import CHECKED, Leased
+from tests.support.cgroups import delegate
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.copies.keeper import Keeper
 from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.slurm.test_swap import memory_cgroup
+from tests.support.cgroups import memory_cgroup
 from tests.support.programs import line, tell
 from tests.support.swap_programs import PROGRAM
 from tests.support.tenant import register

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +14,9 @@ import pytest
 
 from leased.processes import procfs
 from leased.processes.identity import alive, process_id
-from leased.processes.stopped_processes import CGROUPS, is_stopped, stands_still
+from leased.processes.stopped_processes import is_stopped, stands_still
 from tests.slurm.processes import wait_until
+from tests.support.cgroups import one_with
 
 THREADS = """
 import sys, threading, time
@@ -141,27 +141,13 @@ Group = tuple[Path, Callable[[bool], None]]
 def group(request: pytest.FixtureRequest) -> Iterator[Group]:
     """A cgroup of version 1 or 2 below another one, which freezes and thaws."""
     v1 = request.param == "freezer.state"
-    mounts = [CGROUPS / "freezer"] if v1 else [CGROUPS, CGROUPS / "unified"]
-    name = f"gpul-{uuid.uuid4().hex[:8]}"
-    made = None
-    for mount in mounts:
-        if (mount / "cgroup.procs").exists():
-            try:
-                (mount / name / "below").mkdir(parents=True)
-            except OSError as fault:
-                pytest.skip(f"no cgroup can be made here: {fault}")
-            made = mount / name
-    if made is None or not (made / request.param).exists():
-        pytest.skip(f"no {request.param} here")
     words = ("THAWED", "FROZEN") if v1 else ("0", "1")
-    switch = made / request.param
+    with one_with(request.param, ["freezer"] if v1 else ["", "unified"], "below") as made:
 
-    def freeze(on: bool) -> None:
-        switch.write_text(words[on])
+        def freeze(on: bool) -> None:
+            (made / request.param).write_text(words[on])
 
-    yield made / "below", freeze
-    (made / "below").rmdir()
-    made.rmdir()
+        yield made / "below", freeze
 
 
 def test_a_frozen_process_cannot_act(process: subprocess.Popen[str], group: Group) -> None:

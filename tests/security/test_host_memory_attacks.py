@@ -23,7 +23,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.security.test_memory_attacks import memory
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
-from tests.slurm.test_swap import memory_cgroup
+from tests.support.cgroups import memory_cgroup
 from tests.support.programs import line, output, tell
 
 HONEST, OTHER, HOSTILE = 1, 2, 8

@@ -16,9 +16,9 @@ from leased.api.client import ask
 from leased.wire import header
 from tests.connections.test_limits import HELLO
 from tests.emugpu.programs import line
-from tests.security.cgroups import delegate, private
 from tests.security.test_quick_procfs import ENDS
 from tests.slurm.leased import Leased
+from tests.support.cgroups import delegate, private
 from tests.support.in_cgroup import start_in
 
 NOBODY = 65534

@@ -41,13 +41,20 @@ class SeveralNodes:
         node = self.names[place]
         self.sites[place].leased.kill()
         (slurmd,) = [d for d in self.slurm.daemons if d.name == f"slurmd-{node}"]
-        while there := self._processes(place):
-            for pid in there:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        self._signal(place, signal.SIGSTOP)  # so that none tells Slurm how another one has ended
+        while self._signal(place, signal.SIGKILL):
+            pass
         slurmd.process.wait()
         self.slurm.daemons.remove(slurmd)
         self.slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def _signal(self, place: int, signum: int) -> bool:
+        """Returns whether anything of the node has not ended."""
+        there = self._processes(place)
+        for pid in there:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        return bool(there)
 
     def _processes(self, place: int) -> list[int]:
         """Those of the node that have not ended: its daemons, and what they have begun."""

@@ -15,9 +15,9 @@ from leased.api.client import ask
 from leased.processes import procfs
 from leased.wire import header
 from tests.connections.test_limits import HELLO
-from tests.security.cgroups import delegate, private
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
+from tests.support.cgroups import delegate, private
 from tests.support.machine import freezer_required
 
 # Connects to the socket named in argv[1] and writes the answer to its HELLO to argv[2].

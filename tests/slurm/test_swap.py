@@ -24,6 +24,7 @@ from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.cgroups import memory_cgroup
 from tests.support.swap_programs import PROGRAM
 from tests.support.work_dir import work_dir
 
@@ -373,26 +374,6 @@ def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(sit
     assert NO_ROOM in said
     assert "memory stays on device" in said
     site.all_is_free()
-
-
-@contextlib.contextmanager
-def memory_cgroup(mib: int) -> Iterator[Path]:
-    """A memory cgroup with so much room. Skips where this machine lends none."""
-    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    base, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v2, "memory.max")
-    group = base / f"gpul-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as fault:
-        pytest.skip(f"no cgroup can be made here: {fault}")
-    try:
-        if not (group / limit).exists():
-            pytest.skip("the memory controller is not delegated here")
-        (group / limit).write_text(str(mib * MIB))
-        yield group
-    finally:
-        wait_until("an empty cgroup", lambda: not (group / "cgroup.procs").read_text())
-        group.rmdir()
 
 
 def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:

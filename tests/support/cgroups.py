@@ -1,4 +1,4 @@
-"""Cgroups for tests: a private one of version 2, part of which belongs to another user."""
+"""Cgroups for tests, of version 2 or of whichever this machine lends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import errno
 import functools
 import os
 import shutil
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from leased.processes import procfs
 from tests.slurm.processes import wait_until
+
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def mounted() -> Path | None:
@@ -57,6 +60,43 @@ def private() -> Iterator[Path]:
         yield place
     finally:
         remove(place)
+
+
+@contextlib.contextmanager
+def one_with(file: str, hierarchies: Sequence[str], below: str = "") -> Iterator[Path]:
+    """A cgroup that has such a file, with another one below it, and is gone afterwards. Skips the
+    test where none can be made.
+
+    hierarchies: by their folders in CGROUPS; the first one that has such cgroups counts.
+    """
+    why = "no cgroups are mounted"
+    for mount in (CGROUPS / folder for folder in hierarchies):
+        if not (mount / "cgroup.procs").exists():
+            continue  # a folder like others
+        place = mount / f"gpul-{uuid.uuid4().hex[:8]}"
+        try:
+            (place / below).mkdir(parents=True)
+        except OSError as fault:
+            why = str(fault)
+            continue
+        try:
+            if (place / file).exists():
+                yield place
+                return
+            why = "the controller is not delegated"
+        finally:
+            remove(place)
+    pytest.skip(f"no cgroup with {file} can be made here: {why}")
+
+
+@contextlib.contextmanager
+def memory_cgroup(mib: int) -> Iterator[Path]:
+    """A memory cgroup with so much room. Skips where this machine lends none."""
+    v1 = (CGROUPS / "memory").is_dir()
+    limit, hierarchy = ("memory.limit_in_bytes", "memory") if v1 else ("memory.max", "")
+    with one_with(limit, [hierarchy]) as group:
+        (group / limit).write_text(str(mib << 20))
+        yield group
 
 
 def delegate(place: Path, uid: int) -> Path:
