@@ -207,7 +207,9 @@ static void finish(struct lease *lease)
 {
 	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
 		waiters_end_stop(lease);
-	if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
+	if (!lease->closing.drained && lease->closing.reopens)
+		lease_be_quiet(lease);
+	else if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
 		lease->port->quiet->now();
 	lease->closing.drained = true;
 	if (lease->closing.reopens) {

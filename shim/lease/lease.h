@@ -74,6 +74,7 @@ struct lease {
 	bool moving;        /* memory was being moved at the last step */
 	int64_t prepare_ns; /* until more host memory can be prepared; 0: no more is needed */
 	bool tells_ready;   /* ... and then READY is to be said */
+	uint64_t tidied_at; /* when the gate was last shut to give up host memory; or 0 */
 	/* While another job waits: */
 	uint64_t idle_ns;    /* release after this much idleness; GL_IDLE_NEVER: no job waits */
 	uint64_t paced_ns;   /* the pace keeps this much work in flight; 0: there is no pace */
@@ -96,6 +97,8 @@ struct lease {
 	struct bursts bursts;
 };
 
+/* The gate is shut and no work is in flight: does what needs that. */
+void lease_be_quiet(struct lease *lease);
 /* Initialises a lease in NONE, also in a forked child. */
 void lease_begin(struct lease *lease, const struct lease_port *port);
 /* A move, or a save, begins: once nothing is left to do for it without the daemon, READY is said.

@@ -208,6 +208,19 @@ static int64_t pause_ns(void)
 	return least;
 }
 
+static bool has_excess(void)
+{
+	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
+		if (mover_of(i) && mover_of(i)->has_excess && mover_of(i)->has_excess())
+			return true;
+	return false;
+}
+
+static void give_up_excess(int64_t ns)
+{
+	EACH(give_up_excess)(ns);
+}
+
 static void stop(void)
 {
 	state.restores = state.refills = false;
@@ -230,6 +243,8 @@ const struct mover memory_mover = {
     .prepare = prepare,
     .step = step,
     .pause_ns = pause_ns,
+    .has_excess = has_excess,
+    .give_up_excess = give_up_excess,
     .stop = stop,
     .link_sample = link_sample,
 };

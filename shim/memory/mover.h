@@ -54,6 +54,11 @@ struct mover {
 	bool (*step)(void);
 	/* How many ns may pass until the next step. */
 	int64_t (*pause_ns)(void);
+	/* Is there host memory that is not needed any more? As far as the last step() has found. */
+	bool (*has_excess)(void);
+	/* Gives up some of it, for so many ns or a little longer. The driver waits until all work
+	 * has finished that the process has submitted, and so does this. */
+	void (*give_up_excess)(int64_t ns);
 	/* Begins nothing more. Copies that have begun finish. */
 	void (*stop)(void);
 	/* What the last restore or refill has copied. Returns it once; then bytes is 0. */

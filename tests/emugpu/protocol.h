@@ -40,13 +40,13 @@ enum emu_op {
 	EMU_EVENT_QUERY, /* arg0 event -> r0 recorded ever, r1 time ns */
 	EMU_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 enum emu_memory -> r0 pointer */
 	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits until the context is idle */
-	EMU_RANGE,     /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
-	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach:
-	                * is this access to all of the range allowed? */
-	EMU_HOST_PIN,  /* arg0 bytes of the client's that are registered */
-	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes, arg2 of them that are registered
-	                * no more; waits until no copy uses that memory */
-	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
+	EMU_RANGE,    /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
+	EMU_CHECK,    /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach:
+	               * is this access to all of the range allowed? */
+	EMU_HOST_PIN, /* arg0 bytes of the client's that are registered */
+	EMU_HOST_UNPIN,  /* arg0 bytes of the client's that are registered no more; waits until all
+	                  * work has finished that the process has submitted before */
+	EMU_VMM_RESERVE, /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
 	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes, arg2 exportable, arg3 open -> r0 handle */
 	EMU_VMM_RELEASE,   /* arg0 handle */

@@ -32,6 +32,7 @@ class Client:
         self.progress: list[int] = []
         self.told: list[client_messages.Progress] = []  # of the same answers, all
         self.stuck: list[int] = []
+        self.ready = 0  # how often it has said so
         self.rests: list[bool] = []  # each time that it said so, or that it works again
         self.epoch = 0
         self.held = 0  # as its greeting said
@@ -68,6 +69,7 @@ class Client:
                 if isinstance(message, client_messages.Progress):
                     self.told.append(message)
                     self.progress.append(message.calls)
+                self.ready += isinstance(message, client_messages.Ready)
                 if isinstance(message, client_messages.Stuck):
                     self.stuck.append(message.epoch)
                 if isinstance(message, (client_messages.Rests, client_messages.Works)):

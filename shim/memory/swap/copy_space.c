@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/debug.h"
-#include "channels/channels.h"
 #include "memory/swap/evict.h"
 #include "memory/swap/lane.h"
 #include "memory/swap/moves.h"
@@ -23,28 +22,52 @@
 static bool preparing;      /* copy_space_prepare() may have something to do */
 static bool gives_up;       /* the last GL_AHEAD asked for less than the one before */
 static uint64_t kept_bytes; /* what the last GL_AHEAD asked for */
-static uint64_t looked_at;  /* when these were last looked for, in ns, */
-static int64_t look_pause;  /* and how long after that it is looked for again */
+static bool has_excess;     /* there is more than `needed` */
+static uint64_t needed;
+static uint64_t looked_at; /* when these were last looked for, in ns, */
+static int64_t look_pause; /* and how long after that it is looked for again */
 
-static void trim_to(CUcontext context, void *keep)
+/* More than all memory would need is never needed, and what the daemon wants less not until it says
+ * so, or until it is made ready after all. */
+void copy_space_look(void)
 {
-	(void)context;
-	while (swap_store->excess(*(uint64_t *)keep))
-		swap_store->trim(*(uint64_t *)keep);
+	needed = 0;
+	for_each_lane(lane)
+		needed += lane->asked ? lane_bytes(lane) : 0;
+	gives_up = gives_up && (preparing || swap_store->excess(kept_bytes));
+	if (gives_up && !preparing && kept_bytes < needed)
+		needed = kept_bytes;
+	has_excess = swap_store->excess(needed);
 }
 
-void copy_space_trim(void)
+void copy_space_needed(void)
 {
-	uint64_t keep = 0;
+	has_excess = false;
+}
 
-	preparing |= gives_up; /* a stop may have put it off */
+bool copy_space_has_excess(void)
+{
+	return has_excess && !captures_exist();
+}
+
+static void give_up(CUcontext context, void *until)
+{
+	(void)context;
+	do
+		swap_store->trim(needed);
+	while (swap_store->excess(needed) && now_ns() < *(uint64_t *)until);
+}
+
+void copy_space_give_up_excess(int64_t ns)
+{
+	uint64_t until = now_ns() + (uint64_t)ns;
+	CUstreamCaptureMode mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+
 	for_each_lane(lane)
-		keep += lane->asked ? lane_bytes(lane) : 0;
-	if (!swap_store->excess(keep))
-		return;
-	for_each_lane(lane)
-		if (lane->asked && contexts_with(lane->device, NULL, trim_to, &keep))
+		if (lane->asked && contexts_with(lane->device, NULL, give_up, &until))
 			break;
+	captures_mode(mode);
+	has_excess = swap_store->excess(needed);
 }
 
 void copy_space_expect(const struct gl_memory *amounts)
@@ -74,21 +97,10 @@ void copy_space_keep(const struct gl_memory *amounts)
 	preparing = true;
 }
 
-/* Makes some memory ready; or, if all is, gives some up. Nobody waits for either. None is given up
- * while work stands still in mid-kernel, see step() in mover.c. */
-static void prepare_in(CUcontext context, void *out)
+static void prepare_in(CUcontext context, void *answer)
 {
-	enum store_answer *answer = out;
-
 	(void)context;
-	*answer = swap_store->prepare();
-	if (*answer != STORE_NONE || !gives_up || channels_stop_phase() != STOP_NONE)
-		return;
-	gives_up = swap_store->excess(kept_bytes);
-	if (gives_up) {
-		swap_store->trim(kept_bytes);
-		*answer = STORE_READY;
-	}
+	*(enum store_answer *)answer = swap_store->prepare();
 }
 
 /* Pinning needs a context. It must not break a capture of the program, hence the relaxed mode. */

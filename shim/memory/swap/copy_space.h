@@ -8,13 +8,18 @@
 
 #include "base/wire.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What struct mover promises of its members with these names. */
 void copy_space_expect(const struct gl_memory *amounts);
 void copy_space_keep(const struct gl_memory *amounts);
 int64_t copy_space_prepare(void);
-/* Gives up host memory beyond what all swapped memory would need. */
-void copy_space_trim(void);
+bool copy_space_has_excess(void);
+void copy_space_give_up_excess(int64_t ns);
+/* Looks whether there is any, while nothing is moved. */
+void copy_space_look(void);
+/* Something is moved: there is none. */
+void copy_space_needed(void);
 
 #endif

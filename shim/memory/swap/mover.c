@@ -131,8 +131,9 @@ static bool all_idle(void)
 	return true;
 }
 
-/* Before it frees or unregisters memory the driver may wait for work of ours, and while that stands
- * still in mid-kernel this thread is the one that has it go on. So neither is done then. */
+/* Before it unregisters host memory the driver waits for all work of ours. This thread must not
+ * wait with it: it hears the daemon, and has work go on that stands still in mid-kernel. So that is
+ * done while there is none, or in quiet (copy_space_give_up_excess()). */
 static bool step(void)
 {
 	bool busy = false, stopped = channels_stop_phase() != STOP_NONE;
@@ -145,11 +146,12 @@ static bool step(void)
 		if (lane->asked)
 			busy |= step_lane(lane);
 	busy |= carrier_busy() > 0;
-	rests = !stopped && chunks_rest_step();
+	rests = !stopped && !residency_lasts() && chunks_rest_step();
 	busy |= rests;
+	copy_space_needed();
 	if (!busy && all_idle() && !stopped) {
 		swap_free_deferred(false);
-		copy_space_trim();
+		copy_space_look();
 	}
 	return busy;
 }
@@ -241,6 +243,8 @@ const struct mover swap_mover = {
     .prepare = copy_space_prepare,
     .step = step,
     .pause_ns = pause_ns,
+    .has_excess = copy_space_has_excess,
+    .give_up_excess = copy_space_give_up_excess,
     .stop = stop,
     .link_sample = link_sample,
 };

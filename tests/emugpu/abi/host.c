@@ -74,16 +74,15 @@ static struct host_range *take(void *base, bool ours)
 	return range;
 }
 
-/* Like the driver this waits until copies to it have finished. */
+/* Like the driver this waits until all work has finished that was submitted before. */
 static CUresult unpin(void *base, bool ours, CUresult none)
 {
-	struct emu_request q = {.op = EMU_HOST_IDLE, .arg = {(uint64_t)(uintptr_t)base}};
+	struct emu_request q = {.op = EMU_HOST_UNPIN};
 	struct host_range *range = take(base, ours);
 
 	if (!range)
 		return none;
-	q.arg[1] = range->size;
-	q.arg[2] = ours ? 0 : range->size;
+	q.arg[0] = ours ? 0 : range->size;
 	(void)emu_call(&q, NULL, NULL);
 	if (ours)
 		munmap(base, range->size);

@@ -254,16 +254,11 @@ bool context_idle(const struct context *context, uint64_t seq)
 	return true;
 }
 
-/* Is there no copy under way that uses this memory of the client? */
-bool host_idle(const struct process *process, uint64_t address, uint64_t size)
+bool process_idle(const struct process *process, uint64_t seq)
 {
 	for (const struct context *c = process->contexts; c; c = c->next)
-		for (const struct stream *s = c->streams; s; s = s->next)
-			for (const struct op *op = s->first; op; op = op->next)
-				if ((op->kind == EMU_READ_TO || op->kind == EMU_WRITE_FROM) &&
-				    op->arg[4] < address + size &&
-				    address < op->arg[4] + op->arg[2])
-					return false;
+		if (!context_idle(c, seq))
+			return false;
 	return true;
 }
 

@@ -446,7 +446,7 @@ static const struct {
     {EMU_STREAM_DESTROY, EMU_STREAM_QUERY, serve_stream},
     {EMU_EVENT_CREATE, EMU_EVENT_CREATE, serve_context},
     {EMU_EVENT_DESTROY, EMU_EVENT_QUERY, serve_event},
-    {EMU_ALLOC, EMU_HOST_IDLE, serve_memory},
+    {EMU_ALLOC, EMU_HOST_UNPIN, serve_memory},
     {EMU_VMM_RESERVE, EMU_VMM_ACCESS, serve_vmm},
     {EMU_GRAPH_RESERVE, EMU_GRAPH_RESET, serve_graph},
     {EMU_IPC_EXPORT, EMU_IPC_CLOSE, serve_ipc},

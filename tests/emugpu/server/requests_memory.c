@@ -79,6 +79,8 @@ static void pass(uint64_t bytes, uint64_t speed)
 
 bool serve_memory(struct connection *c, const struct emu_request *q)
 {
+	uint64_t seq;
+
 	switch (q->op) {
 	case EMU_ALLOC:
 		return allocate(c, q);
@@ -92,11 +94,12 @@ bool serve_memory(struct connection *c, const struct emu_request *q)
 		c->process->registered += q->arg[0];
 		pass(q->arg[0], process_model(c->process)->pin);
 		return reply(c, EMU_OK, NULL);
-	default: /* EMU_HOST_IDLE */
-		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
+	default: /* EMU_HOST_UNPIN */
+		seq = emulator.next_seq;
+		while (!process_idle(c->process, seq) && !c->process->dead)
 			wait_change(c->process);
-		c->process->registered -= q->arg[2];
-		pass(q->arg[2], process_model(c->process)->unpin);
+		c->process->registered -= q->arg[0];
+		pass(q->arg[0], process_model(c->process)->unpin);
 		return reply(c, EMU_OK, NULL);
 	}
 }

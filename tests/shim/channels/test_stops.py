@@ -59,6 +59,21 @@ def test_it_is_stopped_in_each_of_several_handoffs(
     goes_on_right(job)
 
 
+def test_the_daemon_is_heard_while_work_runs_and_host_memory_is_not_needed(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    """The driver waits for all work before it unregisters some."""
+    job, client = busy(program, daemon, LONG_NS)
+    client.send(daemon_messages.ahead({uuid: 100 * MIB}))
+    client.send(daemon_messages.expect({uuid: 100 * MIB}, tells=True))
+    client.until("host memory", lambda: client.ready)
+    client.send(daemon_messages.ahead({uuid: 0}))
+    for _ in range(3):  # the first one may be answered before it begins
+        client.calls()
+    assert client.revoke().stopped
+    job.kill()
+
+
 def test_what_it_wrote_after_a_stop_is_not_taken_for_unchanged(
     program: Program, daemon: FakeDaemon, uuid: str
 ) -> None:

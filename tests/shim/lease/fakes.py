@@ -24,6 +24,7 @@ class Process:
         self.now = 10**12
         self.swaps = swaps
         self.prepare_ns = -1  # what the mover's prepare() returns
+        self.excess = 0  # pieces of host memory that can be given up
         self.tells_ready = False  # READY is to be said when that is below 0
         self.rests = False
         self.gate = Gate(self)
@@ -123,6 +124,8 @@ class Process:
             prepare=lambda: self.prepare_ns,
             step=memory.step,
             pause_ns=lambda: MS,
+            has_excess=lambda: self.excess > 0,
+            give_up_excess=act(self._give_up_excess),
             stop=act(memory.stop),
             link_sample=lambda: ffi.new("struct link_sample *", {"bytes": 1, "ns": 2})[0],
         )
@@ -175,6 +178,10 @@ class Process:
         self._check_finished("a task is done")
         self.tasks_done += self.tasks
         self.tasks = 0
+
+    def _give_up_excess(self, ns: int) -> None:
+        self._check_finished("host memory is given up")
+        self.excess -= min(self.excess, 1 + ns // (5 * MS))
 
     def _send_memory(self) -> None:
         self.memory_sent = True

@@ -149,6 +149,10 @@ class Anything(RuleBasedStateMachine):
     def want_quiet(self) -> None:
         self.process.tasks += 1
 
+    @rule(excess=st.integers(0, 4))
+    def need_less_host_memory(self, excess: int) -> None:
+        self.process.excess = excess
+
     @rule(room=st.integers(0, PIECES))
     def set_room(self, room: int) -> None:
         self.process.memory.fits = max(room, self.process.memory.resident)
@@ -506,6 +510,29 @@ def test_a_signal_is_told_once_to_each_daemon_until_the_gate_has_been_open() -> 
     process.gate.come(0)
     process.run(S)
     assert "SIGNALLED" not in told()
+
+
+def test_host_memory_is_given_up_in_quiet_and_seldom_during_a_lease() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.excess = 9
+    process.run(S)
+    assert (process.excess, process.gate.open) == (9, False)
+    process.busy.clear()
+    assert process.run(S, lambda: process.gate.open)
+    assert process.excess == 4
+    process.busy.add(0)
+    process.run(S - 10 * MS)
+    assert (process.excess, process.gate.open) == (4, True)
+    process.run(20 * MS)
+    assert (process.excess, process.gate.open) == (4, False)
+    process.hear("REVOKE", epoch=20)
+    process.busy.clear()
+    assert process.run(S, lambda: not process.holds)
+    assert process.excess == 4  # whoever is next does not wait for it
+    process.run(S)
+    assert process.excess == 0
 
 
 def test_it_tells_once_when_host_memory_is_ready_if_it_was_asked_to() -> None:

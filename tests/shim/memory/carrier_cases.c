@@ -92,6 +92,27 @@ void what_is_on_its_way_to_the_host_stays_registered_beside_a_carrier(void)
 	CHECK(fake_driver.pinned == 3 * PIECE);
 }
 
+/* The driver waits for all work before it unregisters some, so what is not needed beside a carrier
+ * rests once the job's turn has ended. */
+void nothing_rests_while_the_job_has_its_turn(void)
+{
+	struct gl_memory all = amount_of(ALL);
+
+	fake_rooms.cleans = false;
+	hold();
+	swapped_block(ALL, 1);
+	memory_mover.expect(&all);
+	while (memory_mover.prepare() > 0)
+		;
+	lend();
+	memory_mover.rest(true);
+	step_until_idle();
+	CHECK(fake_driver.pinned == ALL);
+	memory_mover.allow_eviction();
+	step_until_idle();
+	CHECK(fake_driver.pinned == 0);
+}
+
 /* The program ends its context while the carrier has all of it, and goes on in another one. */
 void a_context_may_end_while_a_carrier_is_asked(void)
 {

@@ -203,7 +203,9 @@ void captures_let(void)
 
 void fake_context_ends(CUcontext context)
 {
+	fake_rooms.waits = true; /* the program's thread does */
 	for_each_watch(context_watches, watch) if ((*watch)->ends)(*watch)->ends(context);
+	fake_rooms.waits = false;
 }
 
 void fake_context_gone(CUcontext context)

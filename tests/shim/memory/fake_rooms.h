@@ -16,6 +16,7 @@ extern struct fake_rooms {
 	bool cleans;
 	bool no_context;         /* the program has none */
 	bool stopped;            /* its work stands still in mid-kernel */
+	bool waits;              /* whoever unregisters host memory may wait for all of its work */
 	unsigned long submitted; /* calls that have passed the gate */
 	atomic_uint changes;     /* how often memory_changed() was called */
 	unsigned int complaints; /* how often complain() was called */

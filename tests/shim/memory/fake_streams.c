@@ -1,6 +1,9 @@
 /* fake_streams.c: the fake driver's copies, pinned memory, streams and events. */
 #include "fake_functions.h"
 #include "fake_objects.h"
+#include "fake_rooms.h"
+
+#include "memory/swap/lane.h"
 
 #include <string.h>
 
@@ -53,8 +56,11 @@ FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+/* The driver waits for all work of the process. */
 FAKE(cuMemHostUnregister)(void *at)
 {
+	if (!fake_rooms.waits && (residency_now() || fake_rooms.stopped))
+		fake_dies("host memory is unregistered while work is not over");
 	LOCKED(fake_unpin(at, "what is unregistered is not registered"));
 	return CUDA_SUCCESS;
 }

@@ -83,6 +83,16 @@ static uint64_t get_ready(void)
 	return most;
 }
 
+/* The gate is shut, and no work is in flight. */
+static void be_quiet(void)
+{
+	for (step_until_idle(); memory_mover.has_excess(); serve()) {
+		fake_rooms.waits = true;
+		memory_mover.give_up_excess(0);
+		fake_rooms.waits = false;
+	}
+}
+
 /* The process has a lease, and a daemon that lends memory. There are no fingerprints, since they
  * lie in pinned memory too. */
 static void offer(void)
@@ -154,15 +164,18 @@ void what_cannot_have_to_leave_any_more_goes_back(void)
 	get_ready();
 	keep(8 * MIB);
 	get_ready();
+	step_until_idle();
+	CHECK(node.bytes == 24 * MIB && fake_driver.pinned == 24 * MIB);
+	be_quiet();
 	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
 	keep(0);
 	get_ready();
+	be_quiet();
 	CHECK(node.bytes == 0 && fake_driver.pinned == 0);
 	CHECK(node.gives == node.takes);
 }
 
-/* The driver may wait for that work when it unregisters memory, and only this thread has it go on.
- */
+/* The driver waits for that work when it unregisters memory, and only this thread has it go on. */
 void it_goes_back_when_work_that_stands_still_goes_on(void)
 {
 	begin();
@@ -171,11 +184,10 @@ void it_goes_back_when_work_that_stands_still_goes_on(void)
 	fake_rooms.stopped = true;
 	keep(8 * MIB);
 	get_ready();
-	step_until_idle();
+	be_quiet();
 	CHECK(node.bytes == 24 * MIB && fake_driver.pinned == 24 * MIB);
 	fake_rooms.stopped = false;
-	step_until_idle();
-	get_ready();
+	be_quiet();
 	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
 }
 
@@ -226,7 +238,9 @@ void a_context_may_end_in_between(void)
 {
 	CUdeviceptr pointer = begin_pinning();
 
+	fake_rooms.waits = true;
 	swap_store->context_ends(fake_driver.current);
+	fake_rooms.waits = false;
 	CHECK(fake_driver.pinned == 0);
 	get_ready();
 	check_handoff(pointer, 160 * MIB);

@@ -63,6 +63,7 @@
 #define CARRIER_CASES(CASE)                                                                        \
 	CASE(what_a_carrier_does_not_take_goes_by_the_host)                                        \
 	CASE(what_is_on_its_way_to_the_host_stays_registered_beside_a_carrier)                     \
+	CASE(nothing_rests_while_the_job_has_its_turn)                                             \
 	CASE(a_context_may_end_while_a_carrier_is_asked)                                           \
 	CASE(a_carrier_leaves_the_program_descriptors)                                             \
 	CASE(a_carrier_that_is_lost_on_its_way_is_asked_for_again)                                 \

@@ -47,13 +47,19 @@ def test_a_copy_to_pinned_memory_is_not_waited_for() -> None:
     want = [word(3, i) for i in range(n)]
     assert view(host, n)[:] == want
     assert mine[:] == want
-    # Unless the memory goes away, which waits for the copies to it.
+    # Unless the memory goes away, which waits for all that was submitted before.
     gate = Gate(stream)
     ok(launch("add", p, n, 1, 1, stream=stream))
     ok(d.cuMemcpyDtoHAsync(ctypes.addressof(mine), p, 4 * n, stream))
     threading.Timer(0.05, gate.open).start()
     ok(d.cuMemHostUnregister(ctypes.addressof(mine)))
     assert mine[n - 1] == want[-1] + 1
+    other = (ctypes.c_uint32 * 1024)()
+    ok(d.cuMemHostRegister(ctypes.addressof(other), 4096, 0))
+    gate = Gate(stream)
+    threading.Timer(0.05, gate.open).start()
+    ok(d.cuMemHostUnregister(ctypes.addressof(other)))
+    ok(d.cuStreamQuery(stream))
     ok(d.cuMemFreeHost(host))
     # A copy that waits has its bytes whatever the memory is.
     host = ok(d.cuMemAllocHost(4096))
