@@ -111,8 +111,7 @@ class DeviceSettings:
         """Time slices can divide the work of other tenants than before, so tenants with a share
         may run side by side, or take turns."""
         rules = self.rules
-        asking = [t for t in rules.tenants.values() if t.has_asked and not t.controlled]
-        rules.uncontrolled_mask = rules.mask(uuid for t in asking for uuid in t.gang)
+        rules.turns_instead.follow()
         self.waiters.heed_again(rules.tenants[n] for n in rules.shares.of)
 
     def measured(self, event: WorkMeasured) -> None:

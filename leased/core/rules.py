@@ -13,6 +13,7 @@ from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
 from leased.core.shares import Shares
 from leased.core.state import ALONE, FREE, SHARE, Device, Tenant
+from leased.core.turns_instead import TurnsInstead
 from leased.memory.residency import Part, Residency, Whereabouts, handoff_ns
 from leased.usage.lease_clock import LeaseClock
 
@@ -56,8 +57,7 @@ class Rules:
         # Devices with holders that heed locks, and with those that run beside no other of these.
         self.locked_mask = self.alone_mask = 0
         self.drained_mask = 0
-        # Devices of tenants whose work the GPU's own time slices cannot divide.
-        self.uncontrolled_mask = 0
+        self.turns_instead = TurnsInstead(self.tenants)
         self.news = 0  # of NEW_SHARES, NEW_GANGS, NEW_CONTROLS, what has to be followed
         self.online = 0  # how many tenants are online
         self.mixed_mask = 0  # devices on which orders of several policies would meet
@@ -168,7 +168,7 @@ class Rules:
         lock = self.lock_of(tenant)
         if lock == "off":
             return FREE
-        shares = lock == "auto" and self.may_share(tenant)
+        shares = lock == "auto" and not self.turns_instead.of(tenant)
         return SHARE if shares and all(device.fits for device in tenant.devices) else ALONE
 
     def hold(self, tenant: Tenant) -> None:
@@ -216,16 +216,6 @@ class Rules:
 
     def can_share(self, tenant: Tenant) -> bool:
         return tenant.heeds != ALONE
-
-    def may_share(self, tenant: Tenant) -> bool:
-        """Whether it may run side by side with others, if its lock and all memory allow that. One
-        with a share may where time slices of the GPU can keep it."""
-        return not tenant.has_share or not tenant.mask & self.uncontrolled_mask
-
-    def uncontrolled(self, device: str) -> list[Tenant]:
-        """Tenants of the device that ask for leases and whose work time slices cannot divide."""
-        found = self.tenants.values()
-        return [t for t in found if device in t.gang and t.has_asked and not t.controlled]
 
     def compatible(self, one: Tenant, other: Tenant) -> bool:
         """May both hold a lease on the same device at once?"""

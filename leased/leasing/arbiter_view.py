@@ -82,7 +82,7 @@ class DeviceView:
     @property
     def uncontrolled(self) -> list[int]:
         """The jobs whose work time slices of the GPU cannot divide from that of others."""
-        return sorted(t.id for t in self._arbiter.rules.uncontrolled(self.state.uuid))
+        return sorted(t.id for t in self._arbiter.rules.turns_instead.uncontrolled(self.state.uuid))
 
     def _present(self) -> dict[int, Tenant]:
         waiting = self._arbiter.rules.waiting(self.state)
