@@ -12,6 +12,7 @@
  */
 #include "lease/closing.h"
 
+#include "lease/in_quiet.h"
 #include "lease/port.h"
 #include "lease/waiters.h"
 
@@ -208,7 +209,7 @@ static void finish(struct lease *lease)
 	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
 		waiters_end_stop(lease);
 	if (!lease->closing.drained && lease->closing.reopens)
-		lease_be_quiet(lease);
+		in_quiet_do(lease);
 	else if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
 		lease->port->quiet->now();
 	lease->closing.drained = true;

@@ -2,14 +2,13 @@
 #include "lease/lease.h"
 
 #include "lease/closing.h"
+#include "lease/in_quiet.h"
 #include "lease/port.h"
 #include "lease/waiters.h"
 
 #define SAMPLE_EVERY_NS UINT64_C(2000000)
 #define ALONE_NS UINT64_C(10000000000)  /* for so long work stays stopped without a daemon */
 #define SAMPLED_NS UINT64_C(1000000000) /* after each question */
-#define TIDY_NS INT64_C(20000000)       /* of a lease, for giving up host memory, */
-#define TIDY_EVERY_NS UINT64_C(1000000000)
 
 void lease_begin(struct lease *lease, const struct lease_port *port)
 {
@@ -340,41 +339,13 @@ void lease_moves(struct lease *lease, bool moves)
 
 /* -- time passes --------------------------------------------------------------- */
 
-/* In how many ns host memory may be given up, which waits for all work: during a lease the gate is
- * shut for it, so it is done seldom. Below 0: there is none. */
-static int64_t tidy_ns(const struct lease *lease)
-{
-	uint64_t passed = lease->port->now() - lease->tidied_at;
-
-	if (!lease->port->mover->has_excess())
-		return -1;
-	if (lease->phase == LEASE_NONE || !lease->tidied_at || passed >= TIDY_EVERY_NS)
-		return 0;
-	return (int64_t)(TIDY_EVERY_NS - passed);
-}
-
-static bool quiet_wanted(const struct lease *lease)
-{
-	return lease->port->quiet->wanted() || tidy_ns(lease) == 0;
-}
-
-void lease_be_quiet(struct lease *lease)
-{
-	lease->port->quiet->now();
-	if (tidy_ns(lease))
-		return;
-	lease->port->mover->give_up_excess(lease->phase == LEASE_NONE ? 0 : TIDY_NS);
-	if (lease->phase != LEASE_NONE)
-		lease->tidied_at = lease->port->now();
-}
-
 /* Without a lease the device is quiet already, as far as this process goes, unless its work is
  * stopped or has gone on. An open lease is shut for the tasks, and reopened; one in CLOSING does
  * them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
 	if (lease->phase == LEASE_NONE && lease->stop != LEASE_STOPPED && !lease->alone) {
-		lease_be_quiet(lease);
+		in_quiet_do(lease);
 	} else if (lease->phase == LEASE_OPEN) {
 		closing_begin(lease);
 		lease->closing.reopens = true;
@@ -532,7 +503,7 @@ void lease_advance(struct lease *lease)
 		advance_restoring(lease);
 		return;
 	}
-	if (quiet_wanted(lease))
+	if (in_quiet_wanted(lease))
 		begin_quiet(lease);
 	if (lease->phase == LEASE_CLOSING)
 		closing_advance(lease);
@@ -563,7 +534,7 @@ int64_t lease_pause_ns(const struct lease *lease)
 	case LEASE_OPEN:
 		break;
 	}
-	if (quiet_wanted(lease) && lease->stop != LEASE_STOPPED && !lease->alone)
+	if (in_quiet_wanted(lease) && lease->stop != LEASE_STOPPED && !lease->alone)
 		return 0; /* the tasks came while memory was being restored */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();
@@ -571,6 +542,6 @@ int64_t lease_pause_ns(const struct lease *lease)
 	if (lease->phase == LEASE_OPEN && lease->sampled_at && ns > (int64_t)SAMPLE_EVERY_NS)
 		ns = SAMPLE_EVERY_NS;
 	if (lease->phase == LEASE_OPEN)
-		ns = sooner(ns, tidy_ns(lease));
+		ns = sooner(ns, in_quiet_tidy_ns(lease));
 	return lease->prepare_ns ? sooner(ns, lease->prepare_ns) : ns;
 }

@@ -97,8 +97,6 @@ struct lease {
 	struct bursts bursts;
 };
 
-/* The gate is shut and no work is in flight: does what needs that. */
-void lease_be_quiet(struct lease *lease);
 /* Initialises a lease in NONE, also in a forked child. */
 void lease_begin(struct lease *lease, const struct lease_port *port);
 /* A move, or a save, begins: once nothing is left to do for it without the daemon, READY is said.

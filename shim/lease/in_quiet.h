@@ -1,0 +1,15 @@
+/* in_quiet.h: what waits for all work of the process, and is done when there is none: tasks of the
+ * program's threads (gate/quiet.h), and giving up host memory, which the driver has wait. */
+#ifndef GPU_LEASE_IN_QUIET_H
+#define GPU_LEASE_IN_QUIET_H
+
+#include "lease/lease.h"
+
+bool in_quiet_wanted(const struct lease *lease);
+/* The gate is shut and no work is in flight. */
+void in_quiet_do(struct lease *lease);
+/* In how many ns host memory may be given up: during a lease the gate is shut for it, so that is
+ * done seldom. Below 0: there is none. */
+int64_t in_quiet_tidy_ns(const struct lease *lease);
+
+#endif
