@@ -37,21 +37,6 @@ static struct transfer *nth(struct copier *c, unsigned int n)
 	return &c->ring[(c->first + n) % COPIER_DEPTH];
 }
 
-/* Sets a mark behind what has been submitted, the first `bytes` of the copy. */
-static CUresult mark(const struct copier *c, struct transfer *transfer, size_t bytes)
-{
-	unsigned int n = transfer->n_marks;
-	CUevent *event = &transfer->marks[n].event;
-	CUresult result =
-	    *event ? CUDA_SUCCESS : REAL(cuEventCreate)(event, CU_EVENT_DISABLE_TIMING);
-
-	if (!result)
-		result = REAL(cuEventRecord)(*event, c->stream);
-	transfer->marks[n].bytes = bytes;
-	transfer->n_marks += !result;
-	return result;
-}
-
 /* Copies to the host go in slices, because a call of the driver's that gives access to a mapping
  * waits until the copy that runs has ended. */
 static CUresult submit_part(const struct copier *c, struct part part, CUdeviceptr at, bool out)
@@ -67,42 +52,31 @@ static CUresult submit_part(const struct copier *c, struct part part, CUdevicept
 	return result;
 }
 
-/* Is a mark due behind the first `bytes` of a copy that has so many at most? */
-static bool is_due(const struct transfer *transfer, size_t bytes, unsigned int marks)
-{
-	unsigned int n = transfer->n_marks;
-	size_t marked = n ? transfer->marks[n - 1].bytes : 0, size = transfer->segment->size;
-
-	return n + 1 < marks && bytes < size && bytes - marked >= size / marks;
-}
-
 /* A part is pinned while the one before is being copied. */
-static CUresult submit(struct copier *c, struct transfer *transfer, unsigned int marks)
+static CUresult submit(const struct copier *c, struct transfer *transfer)
 {
 	const struct segment *segment = transfer->segment;
 	const struct copy *copy = segment->copy;
+	CUdeviceptr at = segment->base;
 	CUresult result = CUDA_SUCCESS;
-	size_t done = 0;
 
-	for (unsigned int i = 0; i < copy->n && !result; i++) {
+	for (unsigned int i = 0; i < copy->n && !result; at += copy->parts[i++].size) {
 		copy->store->pin(&copy->parts[i]);
-		result = submit_part(c, copy->parts[i], segment->base + done, transfer->out);
-		done += copy->parts[i].size;
-		if (!result && is_due(transfer, done, marks))
-			result = mark(c, transfer, done);
+		result = submit_part(c, copy->parts[i], at, transfer->out);
 	}
-	return result ? result : mark(c, transfer, segment->size);
+	if (!result && !transfer->event)
+		result = REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING);
+	return result ? result : REAL(cuEventRecord)(transfer->event, c->stream);
 }
 
-CUresult copier_begin(struct copier *c, struct segment *segment, bool out, unsigned int marks)
+CUresult copier_begin(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = nth(c, c->n);
 	CUresult result;
 
 	transfer->segment = segment;
 	transfer->out = out;
-	transfer->n_marks = transfer->passed = 0;
-	result = submit(c, transfer, marks);
+	result = submit(c, transfer);
 	if (result) {
 		REAL(cuStreamSynchronize)(c->stream);
 		return result;
@@ -115,12 +89,8 @@ CUresult copier_begin(struct copier *c, struct segment *segment, bool out, unsig
 /* Returns whether the copy has ended. */
 static bool look(struct transfer *transfer)
 {
-	do {
-		transfer->result = REAL(cuEventQuery)(transfer->marks[transfer->passed].event);
-		if (transfer->result == CUDA_ERROR_NOT_READY)
-			return false;
-	} while (!transfer->result && ++transfer->passed < transfer->n_marks);
-	return true;
+	transfer->result = REAL(cuEventQuery)(transfer->event);
+	return transfer->result != CUDA_ERROR_NOT_READY;
 }
 
 void copier_look(struct copier *c)
@@ -142,30 +112,6 @@ bool copier_take(struct copier *c, struct transfer *out)
 	return true;
 }
 
-static size_t arrived(const struct transfer *transfer)
-{
-	unsigned int passed = transfer->out ? transfer->passed : 0;
-
-	return passed ? transfer->marks[passed - 1].bytes : 0;
-}
-
-void copier_each(const struct copier *c, void (*what)(const struct copy *copy, size_t arrived))
-{
-	for (unsigned int i = 0; i < c->n; i++) {
-		const struct transfer *transfer = &c->ring[(c->first + i) % COPIER_DEPTH];
-
-		what(transfer->segment->copy, arrived(transfer));
-	}
-}
-
-bool copier_copies(const struct copier *c, const struct segment *segment)
-{
-	for (unsigned int i = 0; i < c->n; i++)
-		if (c->ring[(c->first + i) % COPIER_DEPTH].segment == segment)
-			return true;
-	return false;
-}
-
 bool copier_restores(const struct copier *c)
 {
 	for (unsigned int i = 0; i < c->n; i++)
@@ -176,12 +122,10 @@ bool copier_restores(const struct copier *c)
 
 void copier_end(struct copier *c)
 {
-	for (int i = 0; i < COPIER_DEPTH * COPIER_MARKS; i++) {
-		CUevent *event = &c->ring[i / COPIER_MARKS].marks[i % COPIER_MARKS].event;
-
-		if (*event)
-			REAL(cuEventDestroy_v2)(*event);
-		*event = NULL;
+	for (int i = 0; i < COPIER_DEPTH; i++) {
+		if (c->ring[i].event)
+			REAL(cuEventDestroy_v2)(c->ring[i].event);
+		c->ring[i].event = NULL;
 	}
 	REAL(cuStreamDestroy_v2)(c->stream);
 	c->context = NULL;

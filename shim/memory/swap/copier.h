@@ -17,18 +17,10 @@
 struct copy;
 struct segment;
 
-#define COPIER_MARKS 8 /* the most that are set in one copy */
-
 /* The copy of one segment's bytes, out (to the host) or in (to the device). */
 struct transfer {
 	struct segment *segment;
-	/* Events behind the first `bytes` of them. Of n_marks the first `passed` have happened; the
-	 * last one is behind the whole copy. */
-	struct {
-		CUevent event;
-		size_t bytes;
-	} marks[COPIER_MARKS];
-	unsigned int n_marks, passed;
+	CUevent event;   /* behind the copy */
 	CUresult result; /* set when the copy has ended */
 	bool out;
 };
@@ -50,19 +42,13 @@ bool copier_prepare(struct copier *copier, CUcontext context);
 /* Does the copier have a stream? It is made if it can be. No context is current, and
  * the caller does not hold swap_lock. */
 bool copier_can_copy(struct copier *copier);
-/* Begins to copy a segment's bytes, which has a copy in a store, with so many marks in it at most.
- * After an error nothing of it is under way. */
-CUresult copier_begin(struct copier *copier, struct segment *segment, bool out, unsigned int marks);
+/* Begins to copy a segment's bytes, which has a copy in a store. After an error nothing of it is
+ * under way. */
+CUresult copier_begin(struct copier *copier, struct segment *segment, bool out);
 /* Looks which transfers have ended; they end in their order. */
 void copier_look(struct copier *copier);
 /* Takes the first of those that have ended. Returns false if there is none. */
 bool copier_take(struct copier *copier, struct transfer *out);
-/* Calls `what` for each copy in a store that is under way or has not been taken yet, with how many
- * of its bytes, the first ones, are known to have come to the host. */
-void copier_each(const struct copier *copier,
-                 void (*what)(const struct copy *copy, size_t arrived));
-/* Is this segment's copy one of them? */
-bool copier_copies(const struct copier *copier, const struct segment *segment);
 /* Is a segment still being copied to the device? */
 bool copier_restores(const struct copier *copier);
 /* Destroys the stream, which is idle, and the events. */

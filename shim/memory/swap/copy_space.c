@@ -62,12 +62,13 @@ void copy_space_give_up_excess(int64_t ns)
 {
 	uint64_t until = now_ns() + (uint64_t)ns;
 	CUstreamCaptureMode mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	bool given = false; /* without a context none can be */
 
 	for_each_lane(lane)
-		if (lane->asked && contexts_with(lane->device, NULL, give_up, &until))
-			break;
+		if (lane->asked && !given)
+			given = contexts_with(lane->device, NULL, give_up, &until);
 	captures_mode(mode);
-	has_excess = swap_store->excess(needed);
+	has_excess = given && swap_store->excess(needed);
 }
 
 void copy_space_expect(const struct gl_memory *amounts)

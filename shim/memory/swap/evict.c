@@ -7,7 +7,6 @@
 #include "memory/swap/carrier.h"
 #include "memory/swap/lane.h"
 #include "memory/swap/moves.h"
-#include "memory/swap/rest.h"
 
 #define PIECES_AT_ONCE 3 /* the most bytes that are being copied from a device, in pieces */
 
@@ -101,7 +100,7 @@ static bool copier_is_full(const struct lane *lane, size_t size)
 static void copy_out(struct lane *lane, struct segment *segment)
 {
 	segment_copy_begins(segment);
-	if (copier_begin(&lane->copier, segment, true, chunks_resting() ? COPIER_MARKS : 1)) {
+	if (copier_begin(&lane->copier, segment, true)) {
 		stay(lane, segment, false);
 		return;
 	}

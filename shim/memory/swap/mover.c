@@ -138,6 +138,7 @@ static bool step(void)
 {
 	bool busy = false, stopped = channels_stop_phase() != STOP_NONE;
 
+	copy_space_needed();
 	if (!swap_used())
 		return false;
 	if (carrier_is_there() || carrier_busy())
@@ -148,7 +149,6 @@ static bool step(void)
 	busy |= carrier_busy() > 0;
 	rests = !stopped && !residency_lasts() && chunks_rest_step();
 	busy |= rests;
-	copy_space_needed();
 	if (!busy && all_idle() && !stopped) {
 		swap_free_deferred(false);
 		copy_space_look();

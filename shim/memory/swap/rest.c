@@ -21,29 +21,25 @@ static uint64_t looked_at;
 
 /* -- the caller holds swap_lock and chunks_lock --------------------------------------------- */
 
-/* arrived: so many bytes of the copy have come. */
-static void need(const struct copy *copy, size_t arrived)
+static void need(const struct copy *copy)
 {
 	for (unsigned int i = 0; copy && i < copy->n; i++) {
 		const struct part *part = &copy->parts[i];
-		struct chunk *chunk = arrived < part->size ? chunk_of(part->at) : NULL;
+		struct chunk *chunk = chunk_of(part->at);
 
 		if (chunk)
 			chunk->needed |= 1u << chunk_slice_of(chunk, part->at);
-		arrived -= arrived < part->size ? arrived : part->size;
 	}
 }
 
-/* May bytes of a segment, of which no copy is under way, still be copied to the host? */
-static bool may_leave(const struct lane *lane, const struct segment *s)
+/* May bytes of a segment still be copied to the host? */
+static bool may_leave(const struct segment *s)
 {
-	return s->moving ? !copier_copies(&lane->copier, s)
-	                 : s->state == SEGMENT_RESIDENT && !carrier_takes(s);
+	return s->moving || (s->state == SEGMENT_RESIDENT && !carrier_takes(s));
 }
 
-/* Notes the slices to which bytes may still be copied, or from which they are just being copied:
- * also those of blocks that the program has freed meanwhile, which are in no lane any more. Returns
- * true if copies may be made that need units which are free. */
+/* Notes the slices to which bytes may still be copied. Returns true if copies may be made that need
+ * units which are free. */
 static bool note_needed(void)
 {
 	bool any = false;
@@ -51,11 +47,10 @@ static bool note_needed(void)
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
 		chunk->needed = 0;
 	for_each_lane(lane) {
-		copier_each(&lane->copier, need);
 		for (const struct segment *s = lane->oldest; s; s = s->newer) {
-			if (!may_leave(lane, s))
+			if (!may_leave(s))
 				continue;
-			need(s->copy, 0);
+			need(s->copy);
 			any |= !s->copy && !s->fixed && !s->moving;
 		}
 	}
@@ -84,8 +79,8 @@ static struct chunk *find(unsigned int *slices)
 
 /* -- the client thread ------------------------------------------------------------------------ */
 
-/* One chunk at a time, since it takes some ms: the lanes' copies go on meanwhile, and more of them
- * are begun before the next one. */
+/* One chunk at a time, since it takes some ms: the client thread hears the daemon before the next.
+ */
 static void rest_one(CUcontext context, void *found)
 {
 	unsigned int slices = 0;
@@ -111,26 +106,29 @@ static bool any_lane(enum lane_mode mode)
 	return false;
 }
 
+static bool copying(void)
+{
+	for_each_lane(lane)
+		if (lane->copier.n)
+			return true;
+	return false;
+}
+
 void chunks_rest(bool rest)
 {
 	rests = more = rest;
 	looked_at = 0;
 }
 
-bool chunks_resting(void)
-{
-	return rests;
-}
-
 bool chunks_rest_step(void)
 {
-	bool evicting = any_lane(LANE_EVICTING), tried = false;
 	CUstreamCaptureMode mode;
+	bool tried = false;
 
 	if (!rests || any_lane(LANE_RESTORING) || any_lane(LANE_PRELOADING))
 		return false;
-	more |= evicting;
-	if (!more || now_ns() - looked_at < LOOK_NS)
+	more |= any_lane(LANE_EVICTING);
+	if (copying() || !more || now_ns() - looked_at < LOOK_NS)
 		return more;
 	more = false;
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -139,7 +137,6 @@ bool chunks_rest_step(void)
 			tried = contexts_with(lane->device, NULL, rest_one, &more);
 	captures_mode(mode);
 	looked_at = more ? 0 : now_ns();
-	more |= evicting; /* what it copies now will rest too, when it has ended */
 	if (!more && unpinned) {
 		debug("host memory of %u chunks is unregistered", unpinned);
 		unpinned = 0;

@@ -53,7 +53,7 @@ static uint64_t restorable_bytes(struct lane *lane)
 
 static void copy_in(struct lane *lane, struct segment *segment)
 {
-	CUresult result = copier_begin(&lane->copier, segment, false, 1);
+	CUresult result = copier_begin(&lane->copier, segment, false);
 
 	if (!result) {
 		lane->moved.copied_to_device += segment->size;

@@ -31,7 +31,6 @@ extern struct fake_driver {
 	uint64_t looked_at;          /* bytes whose fingerprints were computed */
 	unsigned int modules;        /* that are loaded */
 	bool hold_events;            /* no event happens; a wait for one ends the program */
-	unsigned int happen;         /* so many events that are asked for happen all the same */
 	unsigned int goes_on;        /* a bit for each device whose events happen all the same */
 	unsigned int fail_after;     /* 1: the next call that makes or maps memory fails, once */
 	CUcontext current;           /* in every thread */

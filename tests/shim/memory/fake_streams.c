@@ -59,7 +59,7 @@ FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
 /* The driver waits for all work of the process. */
 FAKE(cuMemHostUnregister)(void *at)
 {
-	if (!fake_rooms.waits && (residency_now() || fake_rooms.stopped))
+	if (!fake_rooms.waits && (residency_now() || fake_rooms.stopped || fake_driver.hold_events))
 		fake_dies("host memory is unregistered while work is not over");
 	LOCKED(fake_unpin(at, "what is unregistered is not registered"));
 	return CUDA_SUCCESS;
@@ -137,12 +137,7 @@ FAKE(cuEventRecord)(CUevent event, CUstream stream)
 
 FAKE(cuEventQuery)(CUevent event)
 {
-	if (!is_held(event))
-		return CUDA_SUCCESS;
-	if (!fake_driver.happen)
-		return CUDA_ERROR_NOT_READY;
-	fake_driver.happen--;
-	return CUDA_SUCCESS;
+	return is_held(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 FAKE(cuEventSynchronize)(CUevent event)

@@ -75,7 +75,6 @@
 	CASE(what_has_left_rests_and_the_rest_waits_for_its_bytes)                                 \
 	CASE(bytes_under_way_keep_their_memory_registered)                                         \
 	CASE(so_do_those_of_memory_that_is_freed_meanwhile)                                        \
-	CASE(what_has_come_of_a_segment_rests_before_all_of_it_has)                                \
 	CASE(only_what_is_copied_is_registered_again)                                              \
 	CASE(what_was_away_before_rests_too)                                                       \
 	CASE(nothing_rests_while_work_stands_still)                                                \
