@@ -232,6 +232,11 @@ void closing_advance(struct lease *lease)
 	passed = passed_ns(lease, closing->since);
 	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
+	if (closing->reopens && !closing->drained && in_quiet_is_in_vain(lease, passed)) {
+		closing_withdraw_step(lease);
+		waiters_open(lease);
+		return;
+	}
 	if (!closing->drained && !stop_work(lease, passed) && !poll_finished(lease)) {
 		if (passed > STUCK_NS && lease->stop == LEASE_RUNS)
 			help_stuck(lease, passed);

@@ -3,24 +3,34 @@
 
 #include "lease/port.h"
 
-#define TIDY_NS INT64_C(20000000) /* of a lease, for giving up host memory, */
-#define TIDY_EVERY_NS UINT64_C(1000000000)
+/* Of a lease, for giving up host memory, and after the gate was shut for so long in vain. */
+#define TIDY_NS INT64_C(20000000)
+#define TIDY_WAIT_NS UINT64_C(100000000)
+/* Between two times. Each in vain doubles it, up to the longest. */
+#define TIDY_PAUSE_NS UINT64_C(1000000000)
+#define TIDY_LONGEST_NS (64 * TIDY_PAUSE_NS)
 
 int64_t in_quiet_tidy_ns(const struct lease *lease)
 {
-	uint64_t passed;
+	uint64_t now;
 
 	if (!lease->port->mover->has_excess())
 		return -1;
-	passed = lease->port->now() - lease->tidied_at;
-	if (lease->phase == LEASE_NONE || !lease->tidied_at || passed >= TIDY_EVERY_NS)
+	if (lease->phase == LEASE_NONE)
 		return 0;
-	return (int64_t)(TIDY_EVERY_NS - passed);
+	now = lease->port->now();
+	return lease->tidy_at > now ? (int64_t)(lease->tidy_at - now) : 0;
 }
 
 bool in_quiet_wanted(const struct lease *lease)
 {
 	return lease->port->quiet->wanted() || in_quiet_tidy_ns(lease) == 0;
+}
+
+static void pause_tidying(struct lease *lease, uint64_t ns)
+{
+	lease->tidy_pause_ns = ns < TIDY_LONGEST_NS ? ns : TIDY_LONGEST_NS;
+	lease->tidy_at = lease->port->now() + lease->tidy_pause_ns;
 }
 
 void in_quiet_do(struct lease *lease)
@@ -30,5 +40,15 @@ void in_quiet_do(struct lease *lease)
 		return;
 	lease->port->mover->give_up_excess(lease->phase == LEASE_NONE ? 0 : TIDY_NS);
 	if (lease->phase != LEASE_NONE)
-		lease->tidied_at = lease->port->now();
+		pause_tidying(lease, TIDY_PAUSE_NS);
+}
+
+bool in_quiet_is_in_vain(struct lease *lease, uint64_t passed)
+{
+	bool vain = passed > TIDY_WAIT_NS && !lease->port->quiet->wanted();
+	uint64_t pause = lease->tidy_pause_ns ? lease->tidy_pause_ns : TIDY_PAUSE_NS;
+
+	if (vain)
+		pause_tidying(lease, 2 * pause);
+	return vain;
 }

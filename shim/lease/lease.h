@@ -74,7 +74,7 @@ struct lease {
 	bool moving;        /* memory was being moved at the last step */
 	int64_t prepare_ns; /* until more host memory can be prepared; 0: no more is needed */
 	bool tells_ready;   /* ... and then READY is to be said */
-	uint64_t tidied_at; /* when the gate was last shut to give up host memory; or 0 */
+	uint64_t tidy_at, tidy_pause_ns; /* when the gate may be shut to give up host memory */
 	/* While another job waits: */
 	uint64_t idle_ns;    /* release after this much idleness; GL_IDLE_NEVER: no job waits */
 	uint64_t paced_ns;   /* the pace keeps this much work in flight; 0: there is no pace */

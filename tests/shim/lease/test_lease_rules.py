@@ -517,7 +517,7 @@ def test_host_memory_is_given_up_in_quiet_and_seldom_during_a_lease() -> None:
     in_open(process)
     process.busy.add(0)
     process.excess = 9
-    process.run(S)
+    process.run(50 * MS)
     assert (process.excess, process.gate.open) == (9, False)
     process.busy.clear()
     assert process.run(S, lambda: process.gate.open)
@@ -533,6 +533,22 @@ def test_host_memory_is_given_up_in_quiet_and_seldom_during_a_lease() -> None:
     assert process.excess == 4  # whoever is next does not wait for it
     process.run(S)
     assert process.excess == 0
+
+
+def test_the_gate_opens_again_where_work_does_not_finish_soon() -> None:
+    """It may wait for a call of another process of the job, whose gate is shut for the same."""
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.excess = 1
+    shut = 0
+    for _ in range(600):
+        process.run(10 * MS)
+        shut += not process.gate.open
+    assert 20 <= shut <= 30  # for 0.1 s each, at 0, 2 and 6 s
+    process.busy.clear()
+    process.run(10 * S)
+    assert not process.excess
 
 
 def test_it_tells_once_when_host_memory_is_ready_if_it_was_asked_to() -> None:
