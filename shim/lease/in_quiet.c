@@ -1,4 +1,4 @@
-/* in_quiet.c: what waits for all work of the process, and is done when there is none. */
+/* in_quiet.c: what is done while no work of the process is under way. */
 #include "lease/in_quiet.h"
 
 #include "lease/port.h"

@@ -1,5 +1,6 @@
-/* in_quiet.h: what waits for all work of the process, and is done when there is none: tasks of the
- * program's threads (gate/quiet.h), and giving up host memory, which the driver has wait. */
+/* in_quiet.h: what is done while no work of the process is under way: tasks of the program's
+ * threads (gate/quiet.h), and giving up host memory, for which the driver would wait until there is
+ * none. */
 #ifndef GPU_LEASE_IN_QUIET_H
 #define GPU_LEASE_IN_QUIET_H
 

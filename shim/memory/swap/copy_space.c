@@ -27,8 +27,8 @@ static uint64_t needed;
 static uint64_t looked_at; /* when these were last looked for, in ns, */
 static int64_t look_pause; /* and how long after that it is looked for again */
 
-/* More than all memory would need is never needed, and what the daemon wants less not until it says
- * so, or until it is made ready after all. */
+/* What is beyond all memory there is cannot be needed; nor is what is beyond kept_bytes, after the
+ * daemon has asked for less, until it is given up or the daemon expects bytes to leave. */
 void copy_space_look(void)
 {
 	needed = 0;
