@@ -208,10 +208,8 @@ static void finish(struct lease *lease)
 {
 	if (lease->stop == LEASE_STOPPING) /* the work has finished before it */
 		waiters_end_stop(lease);
-	if (!lease->closing.drained && lease->closing.reopens)
+	if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
 		in_quiet_do(lease);
-	else if (!lease->closing.drained && lease->stop != LEASE_STOPPED)
-		lease->port->quiet->now();
 	lease->closing.drained = true;
 	if (lease->closing.reopens) {
 		waiters_open(lease);
@@ -232,7 +230,7 @@ void closing_advance(struct lease *lease)
 	passed = passed_ns(lease, closing->since);
 	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
-	if (closing->reopens && !closing->drained && in_quiet_is_in_vain(lease, passed)) {
+	if (closing->reopens && !closing->drained && in_quiet_gives_up(lease, passed)) {
 		closing_withdraw_step(lease);
 		waiters_open(lease);
 		return;

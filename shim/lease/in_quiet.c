@@ -35,15 +35,17 @@ static void pause_tidying(struct lease *lease, uint64_t ns)
 
 void in_quiet_do(struct lease *lease)
 {
+	bool revoked = lease->phase == LEASE_CLOSING && !lease->closing.reopens;
+
 	lease->port->quiet->now();
-	if (in_quiet_tidy_ns(lease))
+	if (revoked || in_quiet_tidy_ns(lease)) /* whoever is next does not wait for it */
 		return;
 	lease->port->mover->give_up_excess(lease->phase == LEASE_NONE ? 0 : TIDY_NS);
 	if (lease->phase != LEASE_NONE)
 		pause_tidying(lease, TIDY_PAUSE_NS);
 }
 
-bool in_quiet_is_in_vain(struct lease *lease, uint64_t passed)
+bool in_quiet_gives_up(struct lease *lease, uint64_t passed)
 {
 	bool vain = passed > TIDY_WAIT_NS && !lease->port->quiet->wanted();
 	uint64_t pause = lease->tidy_pause_ns ? lease->tidy_pause_ns : TIDY_PAUSE_NS;

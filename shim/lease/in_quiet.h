@@ -9,9 +9,9 @@
 bool in_quiet_wanted(const struct lease *lease);
 /* The gate is shut and no work is in flight. */
 void in_quiet_do(struct lease *lease);
-/* The gate has been shut for so many ns for that, and work has not finished: is it to open again?
- * It is unless a thread of the program waits. */
-bool in_quiet_is_in_vain(struct lease *lease, uint64_t passed);
+/* The gate has been shut for so many ns for that, and work has not finished: gives it up for a
+ * while if that is long and no thread of the program waits. Returns whether it has. */
+bool in_quiet_gives_up(struct lease *lease, uint64_t passed);
 /* In how many ns host memory may be given up: during a lease the gate is shut for it, so that is
  * done seldom. Below 0: there is none. */
 int64_t in_quiet_tidy_ns(const struct lease *lease);

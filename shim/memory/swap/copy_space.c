@@ -29,8 +29,11 @@ static int64_t look_pause; /* and how long after that it is looked for again */
 
 /* What is beyond all memory there is cannot be needed; nor is what is beyond kept_bytes, after the
  * daemon has asked for less, until it is given up or the daemon expects bytes to leave. */
-void copy_space_look(void)
+void copy_space_look(bool idle)
 {
+	has_excess = false;
+	if (!idle)
+		return;
 	needed = 0;
 	for_each_lane(lane)
 		needed += lane->asked ? lane_bytes(lane) : 0;
@@ -38,11 +41,6 @@ void copy_space_look(void)
 	if (gives_up && !preparing && kept_bytes < needed)
 		needed = kept_bytes;
 	has_excess = swap_store->excess(needed);
-}
-
-void copy_space_needed(void)
-{
-	has_excess = false;
 }
 
 bool copy_space_has_excess(void)

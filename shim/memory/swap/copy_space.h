@@ -17,9 +17,7 @@ void copy_space_keep(const struct gl_memory *amounts);
 int64_t copy_space_prepare(void);
 bool copy_space_has_excess(void);
 void copy_space_give_up_excess(int64_t ns);
-/* Looks whether there is any, while nothing is moved. */
-void copy_space_look(void);
-/* Something is moved: there is none. */
-void copy_space_needed(void);
+/* Looks whether there is any; while something is moved, or work stands still, there is none. */
+void copy_space_look(bool idle);
 
 #endif

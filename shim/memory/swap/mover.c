@@ -136,9 +136,8 @@ static bool all_idle(void)
  * done while there is none, or in quiet (copy_space_give_up_excess()). */
 static bool step(void)
 {
-	bool busy = false, stopped = channels_stop_phase() != STOP_NONE;
+	bool busy = false, idle, stopped = channels_stop_phase() != STOP_NONE;
 
-	copy_space_needed();
 	if (!swap_used())
 		return false;
 	if (carrier_is_there() || carrier_busy())
@@ -149,10 +148,10 @@ static bool step(void)
 	busy |= carrier_busy() > 0;
 	rests = !stopped && !residency_lasts() && chunks_rest_step();
 	busy |= rests;
-	if (!busy && all_idle() && !stopped) {
+	idle = !busy && all_idle() && !stopped;
+	if (idle)
 		swap_free_deferred(false);
-		copy_space_look();
-	}
+	copy_space_look(idle);
 	return busy;
 }
 

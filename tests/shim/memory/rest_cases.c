@@ -8,7 +8,6 @@
 /* One chunk for all, with slices of which the first has a half of the fifth segment's copy. */
 #define CHUNK (144 * MIB)
 #define SLICE_OF_CHUNK (CHUNK / 8)
-#define MANY 1000000 /* steps, which take longer than any pause between two looks */
 
 /* The program has ALL, filled with 1, and host memory of its own, so much, ready. */
 static CUdeviceptr begin_with(uint64_t host)
