@@ -3,12 +3,13 @@
 
 #include "lease/port.h"
 
-/* Of a lease, for giving up host memory, and after the gate was shut for so long in vain. */
-#define TIDY_NS INT64_C(20000000)
-#define TIDY_WAIT_NS UINT64_C(100000000)
-/* Between two times. Each in vain doubles it, up to the longest. */
-#define TIDY_PAUSE_NS UINT64_C(1000000000)
-#define TIDY_LONGEST_NS (64 * TIDY_PAUSE_NS)
+/* Of a lease, for giving up host memory; and after how long a shut gate was so in vain. */
+#define TIDY_NS INT64_C(2000000)
+#define TIDY_WAIT_NS UINT64_C(20000000)
+/* One part in so many of the time is taken for both. Each time in vain doubles the pause, up to the
+ * longest. */
+#define TIDY_PART 50
+#define TIDY_LONGEST_NS UINT64_C(64000000000)
 
 int64_t in_quiet_tidy_ns(const struct lease *lease)
 {
@@ -27,6 +28,11 @@ bool in_quiet_wanted(const struct lease *lease)
 	return lease->port->quiet->wanted() || in_quiet_tidy_ns(lease) == 0;
 }
 
+static uint64_t longer(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static void pause_tidying(struct lease *lease, uint64_t ns)
 {
 	lease->tidy_pause_ns = ns < TIDY_LONGEST_NS ? ns : TIDY_LONGEST_NS;
@@ -36,21 +42,22 @@ static void pause_tidying(struct lease *lease, uint64_t ns)
 void in_quiet_do(struct lease *lease)
 {
 	bool revoked = lease->phase == LEASE_CLOSING && !lease->closing.reopens;
+	uint64_t began;
 
 	lease->port->quiet->now();
 	if (revoked || in_quiet_tidy_ns(lease)) /* whoever is next does not wait for it */
 		return;
+	began = lease->port->now();
 	lease->port->mover->give_up_excess(lease->phase == LEASE_NONE ? 0 : TIDY_NS);
-	if (lease->phase != LEASE_NONE)
-		pause_tidying(lease, TIDY_PAUSE_NS);
+	if (lease->phase != LEASE_NONE) /* one step may take longer than that */
+		pause_tidying(lease, TIDY_PART * longer(lease->port->now() - began, TIDY_NS));
 }
 
 bool in_quiet_gives_up(struct lease *lease, uint64_t passed)
 {
 	bool vain = passed > TIDY_WAIT_NS && !lease->port->quiet->wanted();
-	uint64_t pause = lease->tidy_pause_ns ? lease->tidy_pause_ns : TIDY_PAUSE_NS;
 
 	if (vain)
-		pause_tidying(lease, 2 * pause);
+		pause_tidying(lease, longer(2 * lease->tidy_pause_ns, TIDY_PART * passed));
 	return vain;
 }

@@ -181,7 +181,9 @@ class Process:
 
     def _give_up_excess(self, ns: int) -> None:
         self._check_finished("host memory is given up")
-        self.excess -= min(self.excess, 1 + ns // (5 * MS))
+        pieces = min(self.excess, 1 + ns // (MS // 2))
+        self.excess -= pieces
+        self.now += pieces * MS // 2
 
     def _send_memory(self) -> None:
         self.memory_sent = True

@@ -517,13 +517,13 @@ def test_host_memory_is_given_up_in_quiet_and_seldom_during_a_lease() -> None:
     in_open(process)
     process.busy.add(0)
     process.excess = 9
-    process.run(50 * MS)
+    process.run(10 * MS)
     assert (process.excess, process.gate.open) == (9, False)
     process.busy.clear()
     assert process.run(S, lambda: process.gate.open)
     assert process.excess == 4
     process.busy.add(0)
-    process.run(S - 10 * MS)
+    process.run(110 * MS)  # fifty times as long as that took
     assert (process.excess, process.gate.open) == (4, True)
     process.run(20 * MS)
     assert (process.excess, process.gate.open) == (4, False)
@@ -545,7 +545,7 @@ def test_the_gate_opens_again_where_work_does_not_finish_soon() -> None:
     for _ in range(600):
         process.run(10 * MS)
         shut += not process.gate.open
-    assert 20 <= shut <= 30  # for 0.1 s each, at 0, 2 and 6 s
+    assert 3 <= shut <= 9  # for 20 ms each, at 0, 1 and 3 s
     process.busy.clear()
     process.run(10 * S)
     assert not process.excess
