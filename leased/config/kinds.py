@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from leased.base.errors import Refused
 from leased.base.requests import shown
 from leased.config import job_sets, listen_address, options
+from leased.config.listen_address import LONGEST_PATH
 from leased.policy import names as policy_names
 
 LONGEST_TEXT = 4096  # characters
-LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
@@ -138,8 +138,8 @@ def absolute(text: str, where: str) -> str:
 
 def socket_folder(text: str, where: str) -> Path:
     """A directory for sockets, whose paths are short."""
-    if len(absolute(text, where).encode() + SOCKET.encode()) > LONGEST_SOCKET:
-        most = LONGEST_SOCKET - len(SOCKET)
+    if len(absolute(text, where).encode() + SOCKET.encode()) > LONGEST_PATH:
+        most = LONGEST_PATH - len(SOCKET)
         raise Refused(f"{where} is too long for a socket", f"use a path of at most {most} bytes")
     return Path(text)
 
@@ -258,9 +258,7 @@ PATH = Kind(str, "an absolute path", _path)
 PATH_OR_NONE = Kind(str, 'an absolute path, or ""', _path_or_none)
 SLURM_CONF = Kind(str, 'an absolute path, or ""', _text_path)
 SOCKET_FOLDER = Kind(
-    str,
-    f"an absolute path of at most {LONGEST_SOCKET - len(SOCKET)} bytes",
-    socket_folder,
+    str, f"an absolute path of at most {LONGEST_PATH - len(SOCKET)} bytes", socket_folder
 )
 LIBRARY = Kind(str, "an absolute path without spaces and colons", library)
 FILE_SIZE = Kind(str, f'a size such as "64MiB", at least {SMALLEST_FILE >> 20}MiB', file_size)
@@ -270,24 +268,12 @@ TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or(NEVER))
 TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or("0", "0s"))
 AMOUNT = Kind(str, AN_AMOUNT, amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", some)
-SOME_OR_NONE = Kind(
-    str,
-    f'{AN_AMOUNT}, more than nothing, or ""',
-    lambda text, at: some(text, at) if text else "",
-)
+SOME_OR_NONE = Kind(str, f'{SOME.words}, or ""', lambda text, at: some(text, at) if text else "")
 RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)
-LINK_SPEED = Kind(
-    float,
-    f"GiB/s, {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0",
-    gib_s,
-)
+LINK_SPEED = Kind(float, f"GiB/s, {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0", gib_s)
 SERIES = whole_number(1, 1_000_000)
 RATE = number(0.1, 1000)
-PUT_OFF = Kind(
-    str,
-    f"{A_TIME}, {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m",
-    put_off_ns,
-)
+PUT_OFF = Kind(str, f"{A_TIME}, {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m", put_off_ns)
 SLOWDOWN = number(0.01, 1)
 JOBS = Kind(list, 'a list such as ["partition:serve", "user:alice"]', job_sets.read)
 PORT = Kind(int, f"a whole number, 0 to {listen_address.LAST_PORT}", port)
