@@ -320,6 +320,11 @@ def devices_of(tenant: Tenant) -> Collection[str]:
     return tenant["resident_bytes"].keys()
 
 
+def jobs_on(device: Device, answer: TenantPage) -> list[Tenant]:
+    """The jobs that have the device now."""
+    return [t for t in answer["tenants"] if device["uuid"] in devices_of(t)]
+
+
 class TenantPage(TypedDict):
     """next: the job after which the next page begins; left out of the last one."""
 

@@ -22,7 +22,6 @@ from leased.cli.checks import (
     driver,
     gres,
     interposer,
-    job_mapping,
     job_submit,
     libslurm,
     metrics,
@@ -49,7 +48,7 @@ CHECKS = (
     interposer.findings,
     libslurm.findings,
     metrics.findings,
-    job_mapping.findings,
+    metrics.of_job_mapping,
 )
 # These need slurm.conf.
 CHECKS_OF_SLURM = (

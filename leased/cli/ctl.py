@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> ExitStatus:
     """Carry out one subcommand; see EPILOG for the exit status."""
     chosen = make_parser().parse_args(arguments)
     try:
-        return ExitStatus(chosen.run(chosen))
+        return ExitStatus(chosen.run(chosen) or ExitStatus.DONE)
     except (Refused, TimeoutError) as fault:
         print_fault(chosen, fault)
         return status_of(fault)

@@ -16,7 +16,7 @@ import os
 import stat
 from pathlib import Path
 
-from leased.api.answers import Status, devices_of
+from leased.api.answers import Status, jobs_on
 from leased.base import text_file
 
 log = logging.getLogger("gpu-leased-metrics")
@@ -31,7 +31,7 @@ def wanted(status: Status) -> dict[str, str]:
     """The files for a status: their content by their names."""
     found = {}
     for device in status["devices"]:
-        jobs = [t["job_id"] for t in status["tenants"] if device["uuid"] in devices_of(t)]
+        jobs = [t["job_id"] for t in jobs_on(device, status)]
         if jobs:
             name = str(device.get("number", device["index"]))
             found[name] = "".join(f"{job}\n" for job in sorted(jobs))

@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -265,14 +266,15 @@ def test_a_question_is_one_packet_and_short(leased: Leased) -> None:
 
 
 def test_where_the_socket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = tmp_path / "gpu-leased.toml"
+    chosen = Namespace(socket=None, config=tmp_path / "gpu-leased.toml")
     monkeypatch.delenv("GPU_LEASE_SOCKET", raising=False)
-    assert mine.tenant_socket(None, conf) == Path("/run/gpu-leased/tenant.sock")
-    conf.write_text('[daemon]\nruntime_dir = "/run/elsewhere"\n')
-    assert mine.tenant_socket(None, conf) == Path("/run/elsewhere/tenant.sock")
+    assert mine.tenant_socket(chosen) == Path("/run/gpu-leased/tenant.sock")
+    chosen.config.write_text('[daemon]\nruntime_dir = "/run/elsewhere"\n')
+    assert mine.tenant_socket(chosen) == Path("/run/elsewhere/tenant.sock")
     monkeypatch.setenv("GPU_LEASE_SOCKET", "/of/the/job")
-    assert mine.tenant_socket(None, conf) == Path("/of/the/job")
-    assert mine.tenant_socket(Path("/given"), conf) == Path("/given")
+    assert mine.tenant_socket(chosen) == Path("/of/the/job")
+    chosen.socket = Path("/given")
+    assert mine.tenant_socket(chosen) == Path("/given")
 
 
 def test_no_daemon_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from leased.api.answers import Chain, Status
 from leased.base.errors import Refused
 from leased.chains.optimiser import KEEPS, WAITS
-from leased.cli import ctl, plot_chain, show_chains
+from leased.cli import ctl, plot_chain, show_gpus
 from tests.cli.fake_status import CHAIN, status
 from tests.conftest import ROOT
 from tests.support.together import zip_strict
@@ -189,18 +189,18 @@ def answer(chain: Chain | None) -> Status:
 def test_status_says_how_a_chain_divides_its_gpu() -> None:
     untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS, "calls_s": None}
     untried["components"] = [{**one, "part": 1.0} for one in CHAIN["components"]]
-    assert "".join(show_chains.lines(answer(CHAIN))) == (
+    assert "".join(show_gpus.chains(answer(CHAIN))) == (
         "GPU 1: chain video is 10.5% faster divided than plain (6 of at most 22 trials), 120.0 "
         f"calls a second of its last component: {KEEPS}; it has 3 components, which have of the "
         "GPU at most: process 70 of job 7 100%, process 71 of job 7 30%, process 72 of job 7 100%"
     )
-    assert show_chains.lines(answer(untried)) == [
+    assert show_gpus.chains(answer(untried)) == [
         f"GPU 1: chain video: {WAITS}; it has 3 components"
     ]
-    assert show_chains.lines(answer({**untried, "components": []})) == [
+    assert show_gpus.chains(answer({**untried, "components": []})) == [
         f"GPU 1: chain video: {WAITS}"
     ]
-    assert show_chains.lines(answer(None)) == []
+    assert show_gpus.chains(answer(None)) == []
 
 
 LONG = "v" * 63  # the longest name of a chain

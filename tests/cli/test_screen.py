@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from leased.api.answers import Channels, Mps, Share, Status, UnleasedProcess
 from leased.base.errors import NoAnswer
 from leased.base.words import size
-from leased.cli import check, show, show_memory, top
+from leased.cli import check, show, show_gpus, top
 from leased.cli.checks.finding import FAULT, OK, Finding
 from leased.cli.names import Names
 from leased.cli.rates import Rates
@@ -280,7 +280,7 @@ def test_memory_by_shards_is_one_line_however_many_jobs_there_are() -> None:
     answer["devices"][0]["mem_per_shard_bytes"] = GIB
     for n, each in enumerate(answer["tenants"]):
         each["total_bytes"] = {"GPU-0": (1 + n % 50) * GIB}
-    (line,) = show_memory.fences(answer)
+    (line,) = show_gpus.fences(answer)
     head = "a shard of GPU 0 stands for 1.0 GiB of its memory"
     assert line == f"{head}: its jobs may have 1.0 GiB to 50.0 GiB"
 

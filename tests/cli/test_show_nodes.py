@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leased.api.answers import Status
-from leased.cli import show, show_nodes
+from leased.cli import show, show_jobs
 from tests.cli import fake_status
 
 
@@ -20,22 +20,22 @@ def answer() -> Status:
 
 
 def test_each_node_is_named_with_what_is_known() -> None:
-    assert show_nodes.lines(answer()) == [
+    assert show_jobs.nodes(answer()) == [
         "job 100 is on several nodes: a (runs), b; gpu-leased has not answered on b",
         "job 101 is on several nodes: b, a",
     ]
-    assert show_nodes.lines(fake_status.status()) == [], "of older daemons too"
+    assert show_jobs.nodes(fake_status.status()) == [], "of older daemons too"
 
 
 def test_many_nodes_are_told_by_what_the_job_does_there() -> None:
     made = fake_status.status()
     nodes: dict[str, str | None] = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
     made["tenants"][0]["on_nodes"] = {"nodes": nodes, "why": None}
-    (line,) = show_nodes.lines(made)
+    (line,) = show_jobs.nodes(made)
     assert "n0, n2, n4, n6, n8, n10 and 26 more (waits), n1, n3" in line
     assert len(line) < 200
 
 
 def test_status_and_top_say_it() -> None:
     said = [str(text) for text in show.notes(answer())]
-    assert all(line in said for line in show_nodes.lines(answer()))
+    assert all(line in said for line in show_jobs.nodes(answer()))

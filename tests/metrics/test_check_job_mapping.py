@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leased.api.answers import Status
-from leased.cli.checks import job_mapping
+from leased.cli.checks import metrics
 from leased.cli.checks.finding import OK, WARNING, Finding, Site
 from leased.config.config import Config, MetricsConfig
 from leased.metrics.job_mapping import JobMapping
@@ -17,14 +17,14 @@ from tests.cli.fake_status import status
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_mapping, "FOLLOWS_S", 0.0)
+    monkeypatch.setattr(metrics, "FOLLOWS_S", 0.0)
 
 
 def look(directory: Path | None, said: Status | None = None) -> Finding:
     config = Config(metrics=MetricsConfig(job_mapping_dir=directory))
     nowhere = Path("/nonexistent")
     site = Site(config, nowhere, nowhere, SlurmConf(None), {}, status=said)
-    (found,) = job_mapping.findings(site)
+    (found,) = metrics.of_job_mapping(site)
     assert found.id == "job-mapping"
     assert bool(found.remedy) == (found.level != OK)
     return found
