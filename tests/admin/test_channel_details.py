@@ -60,29 +60,25 @@ def test_a_job_is_controlled_if_all_its_groups_are(
     assert (found["given_up"], found["why_given_up"]) == (0, None)
 
 
-def test_the_last_one_counts() -> None:
+def process(*said: bytes) -> tuple[Door, Any]:
+    """A process that has said this after its HELLO, and its connection."""
     door = Door()
     sock = door.connect()
-    door.say(sock, HELLO)
-    for said in (channels(CONTROLLED), channels(*MPS), channels(NONE)):
-        door.say(sock, said)
-    assert details.channels(door.leases, door.tenant)["state"] == "none"
+    for message in (HELLO, *said):
+        door.say(sock, message)
+    return door, sock
 
 
-def test_a_process_that_is_gone_says_nothing() -> None:
-    door = Door()
-    sock = door.connect()
-    door.say(sock, HELLO)
-    door.say(sock, channels(*MPS))
-    door.say(sock, b"")
+@pytest.mark.parametrize(
+    "said", [(channels(CONTROLLED), channels(*MPS), channels(NONE)), (channels(*MPS), b"")]
+)
+def test_the_last_word_of_a_process_counts_while_it_is_there(said: tuple[bytes, ...]) -> None:
+    door, _ = process(*said)
     assert details.channels(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_state_that_cannot_be_is_refused() -> None:
-    door = Door()
-    sock = door.connect()
-    door.say(sock, HELLO)
-    door.say(sock, channels(3))
+    _, sock = process(channels(3))
     assert refusal(sock) == "channel groups in state 3"
 
 
@@ -136,11 +132,9 @@ def test_what_was_chosen_is_said_with_its_reason() -> None:
 
 
 def test_a_job_is_told_what_it_has_on_each_device() -> None:
-    door = Door()
+    door, sock = process()
     said = details.slices(door.leases, door.tenant)
     assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": "it holds no lease"}}
-    sock = door.connect()
-    door.say(sock, HELLO)
     door.say(sock, REQUEST)
     for _ in range(2):
         door.leases.slices.measured(UUID, 100, {os.getpid(): 100})

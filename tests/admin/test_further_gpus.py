@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from leased.base.errors import Refused
@@ -12,11 +9,9 @@ from tests.support.node_requests import UUIDS, Node
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    made.admin.registration.refuses_offline = {UUIDS[1]: "unhealthy, its clock is low"}.get
-    yield made
-    made.store.close()
+def node(node: Node) -> Node:
+    node.admin.registration.refuses_offline = {UUIDS[1]: "unhealthy, its clock is low"}.get
+    return node
 
 
 @pytest.mark.parametrize("text", ["sm:30%", "nonsense"])

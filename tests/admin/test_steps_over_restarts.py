@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from leased.node.checkpoint import Checkpoint
 from leased.usage.step_usage import StepUsage
 from leased.usage.usage import Usage
@@ -15,8 +13,7 @@ from tests.support.node_requests import ROOT_PEER, UUIDS, Node
 MIB = 1 << 20
 
 
-def test_they_go_on_and_are_told_by_usage_and_mine(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_they_go_on_and_are_told_by_usage_and_mine(node: Node) -> None:
     node.register(1)
     before = {"0": StepUsage(10.0, 15.0, {UUIDS[0]: Usage(time_ns=9, lease_ns=5, handoffs=2)})}
     node.store.save({1: {UUIDS[0]: Usage(time_ns=9, lease_ns=5, handoffs=2)}}, 1, steps={1: before})
@@ -38,4 +35,3 @@ def test_they_go_on_and_are_told_by_usage_and_mine(tmp_path: Path) -> None:
     ended = node.admin.handle({"op": "usage", "job_id": 1}, ROOT_PEER)
     assert set(ended["steps"]) == {"0", "batch"}
     assert ended["usage"][UUIDS[0]]["handoffs"] == 2
-    node.store.close()
