@@ -14,8 +14,7 @@ from types import ModuleType
 from leased import __version__
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import subcommands
-from leased.cli.exit_status import MEANINGS, ExitStatus
-from leased.cli.subcommand import WrongUsage
+from leased.cli.subcommand import MEANINGS, ExitStatus, WrongUsage
 from leased.config import config
 
 EPILOG = """\

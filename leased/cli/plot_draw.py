@@ -187,10 +187,7 @@ def _memory(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     scale, name = _scale(device)
     many = len(device.lanes) > MANY
     for lane in device.lanes:
-        bottoms, tops = (
-            tops,
-            [low + _at(lane.memory, when) for low, when in zip(tops, times)],
-        )
+        bottoms, tops = tops, [low + _at(lane.memory, at) for low, at in zip(tops, times)]
         fill, hatch = canvas.styles[lane.job]
         axes.fill_between(
             [when / canvas.unit for when in times],

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import CHECKPOINT, MOVE, Device, Status, Tenant, devices_of
+from leased.api.answers import CHECKPOINT, MOVE, Called, Device, Status, Tenant, devices_of
 from leased.base.words import size
-from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.rates import GpuRates, JobRates, Rates
 

@@ -8,11 +8,10 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from leased.api.answers import Device, Status, devices_of, jobs_on
+from leased.api.answers import Called, Device, Status, devices_of, jobs_on
 from leased.base.requests import shown
 from leased.base.words import count, jobs, named, size
 from leased.cli import screen, show_gpus, show_jobs
-from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.screen import View, cut, duration
 

@@ -19,7 +19,7 @@ from _gpulease import lib
 from leased import __version__
 from leased.base.errors import NoAnswer
 from leased.cli import check
-from leased.cli.checks import daemon, driver, libslurm
+from leased.cli.checks import daemon, driver, libraries
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding
 from leased.gpus.nvml import Silent
 from leased.slurm import node_gres, slurmconf
@@ -168,7 +168,7 @@ def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(slurmconf, "ask_nodes", lambda *_: made.asked_nodes)
     monkeypatch.setattr(node_gres, "ask", lambda *_: made.slurmd)
     monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
-    monkeypatch.setattr(libslurm, "IMPORT", "pass")
+    monkeypatch.setattr(libraries, "IMPORT", "pass")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     yield made

@@ -15,9 +15,9 @@ from leased import __version__
 from leased.base import elf
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import check, ctl
-from leased.cli.checks import cgroups, interposer, libslurm
+from leased.cli.checks import cgroups, libraries
 from leased.cli.checks.finding import OK, WARNING
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.gpus.nvml import Silent
 from leased.slurm import gres_text, hostlists, slurmconf
 from leased.slurm.node_gres import NodeGres, SlurmGpu
@@ -404,14 +404,14 @@ def test_the_kernel_s_cap_needs_regions_of_these_gpus(
 
 
 def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libslurm, "IMPORT", "import no_such_module")
+    monkeypatch.setattr(libraries, "IMPORT", "import no_such_module")
     node.look()
     assert node.found["libslurm"].level == "warning"
     assert "No module named 'no_such_module'" in node.found["libslurm"].text
 
 
 def test_an_interposer_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interposer, "START_S", 0.5)
+    monkeypatch.setattr(libraries, "START_S", 0.5)
     make_library(
         node.preload,
         "int pause(void); __attribute__((constructor)) static void hang(void) { pause(); }",

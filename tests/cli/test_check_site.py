@@ -10,7 +10,7 @@ import pytest
 from leased import __version__
 from leased.cli import ctl
 from leased.cli.checks.finding import Finding
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from tests.cli.check_node import (
     HOST,
     Case,

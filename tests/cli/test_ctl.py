@@ -26,7 +26,7 @@ from leased.base.errors import NoAnswer, Refused
 from leased.base.requests import OF_DEVICE, OF_NODE
 from leased.base.words import jobs, size
 from leased.cli import ctl, top
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

@@ -130,11 +130,7 @@ def test_a_name_passes_for_no_other_job(program: Path) -> None:
     names |= {7: "x" * (1 << 20), 8: "\x1b[2J\u202eevil \x9b1m"}
     program.write_text(SQUEUE.format(python=sys.executable, names=names))
     found = asyncio.run(ask_squeue([*names], {}))
-    assert {n: found[n] for n in (9, 1, 8)} == {
-        9: "theirs",
-        1: "mine?9|fake",
-        8: "?[2J?evil ?1m",
-    }
+    assert {n: found[n] for n in (9, 1, 8)} == {9: "theirs", 1: "mine?9|fake", 8: "?[2J?evil ?1m"}
     assert found[7] == "x" * 64
     assert all(name.isprintable() for name in found.values())
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leased.api.own_job_answers import Env
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.cli.subcommands import oci
 
 LIBRARY = "/usr/lib/gpu-lease/libgpulease.so"

@@ -19,7 +19,7 @@ import pytest
 from leased.api.client import ask
 from leased.api.own_job_answers import Env, Mine
 from leased.cli import ctl, mine
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
@@ -243,8 +243,7 @@ def test_libraries_that_are_preloaded_already_stay(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [b"{", b"{}", b'{"op": 1}', b'{"op": "mine", "x": 1}', b'{"op":"mine","job_id":true}'],
+    "asked", [b"{", b"{}", b'{"op": 1}', b'{"op": "mine", "x": 1}', b'{"op":"mine","job_id":true}']
 )
 def test_a_question_that_makes_no_sense_is_answered_and_ended(leased: Leased, asked: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:

@@ -13,9 +13,9 @@ from rich.cells import cell_len
 
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
 from leased.cli.report import as_csv, as_text, make
 from leased.cli.report_sums import Use, summed, total, uses
+from leased.cli.subcommand import ExitStatus
 from leased.slurm.sacct import Asked, Row
 from leased.slurm.step_record import StepRun
 from leased.slurm.usage_record import Run

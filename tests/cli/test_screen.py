@@ -12,15 +12,14 @@ from rich.console import Console, RenderableType
 from leased.api.answers import Channels, Mps, Share, Status, UnleasedProcess
 from leased.base.errors import NoAnswer
 from leased.base.words import size
-from leased.cli import check, show, show_gpus, top
+from leased.cli import check, show, show_gpus, show_jobs, top
 from leased.cli.checks.finding import FAULT, OK, Finding
 from leased.cli.names import Names
 from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue, ranges
 from leased.cli.subcommand import print_answer
 from leased.cli.top_state import Order, TopState
-from tests.cli.fake_status import CHAIN, GIB, WHY, status
-from tests.cli.names import names, squeue
+from tests.cli.fake_status import CHAIN, GIB, WHY, names, squeue, status
 
 WIDTH, HEIGHT = 80, 24
 
@@ -193,6 +192,38 @@ def test_gpus_of_which_the_same_is_to_be_said_are_named_together() -> None:
         f"GPUs 1,3-4,6-7 are shared, by turns: {why}",
         "GPU 5 is shared, by turns: another reason",
     ]
+
+
+def on_nodes() -> Status:
+    """Job 100 is on two nodes, as its first one sees it; job 101 as another one does."""
+    made = status()
+    first, second = made["tenants"][:2]
+    why = "gpu-leased has not answered on b"
+    first["on_nodes"] = {"nodes": {"a": "runs", "b": None}, "why": why}
+    second["on_nodes"] = {"nodes": {"b": None, "a": None}, "why": None}
+    return made
+
+
+def test_each_node_of_a_job_is_named_with_what_is_known() -> None:
+    assert show_jobs.nodes(on_nodes()) == [
+        "job 100 is on several nodes: a (runs), b; gpu-leased has not answered on b",
+        "job 101 is on several nodes: b, a",
+    ]
+    assert show_jobs.nodes(status()) == [], "of older daemons too"
+
+
+def test_many_nodes_are_told_by_what_the_job_does_there() -> None:
+    made = status()
+    nodes: dict[str, str | None] = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
+    made["tenants"][0]["on_nodes"] = {"nodes": nodes, "why": None}
+    (line,) = show_jobs.nodes(made)
+    assert "n0, n2, n4, n6, n8, n10 and 26 more (waits), n1, n3" in line
+    assert len(line) < 200
+
+
+def test_status_and_top_say_on_which_nodes_a_job_is() -> None:
+    said = [str(text) for text in show.notes(on_nodes())]
+    assert all(line in said for line in show_jobs.nodes(on_nodes()))
 
 
 def test_faults_stand_before_the_rest() -> None:

@@ -76,8 +76,7 @@ def unit_state() -> str:
     """ActiveState of the unit; "": systemd does not say."""
     try:
         done = children.run_and_wait(
-            *("systemctl", "show", "--property=ActiveState", "--value", UNIT),
-            patience_s=PATIENCE_S,
+            *("systemctl", "show", "--property=ActiveState", "--value", UNIT), patience_s=PATIENCE_S
         )
     except OSError:
         return ""

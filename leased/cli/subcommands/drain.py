@@ -6,16 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
+from leased.api.answers import Called
 from leased.api.client import ask, ask_status
 from leased.base.words import named
-from leased.cli.called import Called
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    seconds,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, seconds, warn_unless_stored
 
 SUMMARY = (
     "take a device out of use: its holder goes on to the end of its quantum, then no job gets it"

@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 
 from leased.api.client import ask
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, warn_unless_stored
 
 SUMMARY = "put a drained device back into use"
 

@@ -6,12 +6,7 @@ import argparse
 
 from leased.api.client import ask
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, warn_unless_stored
 
 SUMMARY = "change settings of devices, or what users may choose"
 
