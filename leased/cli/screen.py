@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rich.table import Table
@@ -39,7 +39,7 @@ class View:
     """How status is shown. rates: figures of the last minute; None: status is shown only once.
     wide: there is room for more than 80 columns. ascii: the terminal has only ASCII characters."""
 
-    names: Names = field(default_factory=Names)
+    names: Names
     rates: Rates | None = None
     sort: str = "state"
     wide: bool = False

@@ -39,11 +39,6 @@ def test_each_reason_is_said_with_its_bytes(why: str) -> None:
     assert line == f"job 7: of GPU 3 8.0 MiB {show_gpus.FIXED[why]} cannot leave"
 
 
-def test_memory_that_can_leave_is_not_named() -> None:
-    assert details.fixed(tenant(1)) == {}
-    assert show_gpus.fixed(answer(fixed={})) == []
-
-
 @pytest.mark.parametrize("code", details.CLEAN)
 def test_each_state_of_clean_memory_has_words(code: int) -> None:
     state, why = details.CLEAN[code]

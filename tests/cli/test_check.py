@@ -533,20 +533,17 @@ def test_host_memory_made_ahead_is_named_with_its_limit(node: Node, most: int, l
     assert not most or ("3.0 GiB" in found.text and "64.0 GiB" in found.text)
 
 
-def test_an_older_daemon_makes_none_ahead(node: Node) -> None:
-    node.answer = {"copies": COPIES}
-    node.look()
-    assert "copies" in node.found
-    assert "copies-ahead" not in node.found
-
-
-def test_without_a_keeper_nothing_is_said_to_be_ready(node: Node) -> None:
-    """What is told then is of when there was one."""
-    told = {"kept": False, "ahead_bytes": 3 << 30, "ahead_most_bytes": 64 << 30}
+@pytest.mark.parametrize(
+    ("told", "level"),
+    [({}, OK), ({"kept": False, "ahead_bytes": 3 << 30, "ahead_most_bytes": 64 << 30}, WARNING)],
+    ids=["older daemon", "no keeper"],
+)
+def test_nothing_is_said_to_be_ready(node: Node, told: dict[str, int], level: str) -> None:
+    """Where no keeper runs, what is told is of when there was one."""
     node.answer = {"copies": COPIES | told}
     node.look()
-    assert node.found["copies"].level == WARNING
-    assert "copies-ahead" not in node.found
+    assert node.found["copies"].level == level
+    assert not {"copies-ahead", "check"} & node.found.keys()
 
 
 def test_gpus_shared_by_mps_are_in_order_and_their_jobs_are_no_warning(node: Node) -> None:

@@ -23,6 +23,7 @@ from tests.cli.check_node import (
     node,
     plugin,
     remove,
+    sets,
     several,
     warning,
     write,
@@ -242,18 +243,18 @@ def test_another_host_is_no_controller(node: Node) -> None:
     assert not {"role", "job-submit"} & ids
 
 
-def test_a_node_that_is_the_controller_too(node: Node) -> None:
+@pytest.mark.parametrize(
+    "says_it",
+    [
+        edit("slurm.conf", "GresTypes", f"SlurmctldHost={HOST}\nGresTypes"),
+        sets(asked={"slurmctldhost[0]": f"{HOST}(127.0.0.1)"}),
+    ],
+)
+def test_a_node_that_is_the_controller_too(node: Node, says_it: Spoil) -> None:
     put_scripts(node)
-    node.edit("slurm.conf", "GresTypes", f"SlurmctldHost={HOST}\nGresTypes")
+    says_it(node)
     assert node.faults() == []
     assert {"daemon", "job-submit"} <= node.found.keys()
-
-
-def test_the_controller_as_slurmctld_names_it(node: Node) -> None:
-    node.asked = {"slurmctldhost[0]": f"{HOST}(127.0.0.1)"}
-    put_scripts(node)
-    node.look()
-    assert "job-submit" in node.found
 
 
 def test_nodes_of_slurmd_z_are_the_controllers_too(node: Node) -> None:

@@ -78,13 +78,6 @@ def test_names_without_an_answer_are_asked_again_later() -> None:
     assert known.job(1) == "one"
 
 
-def test_a_question_ends_with_its_asker() -> None:
-    known = Names(Slurmctld().ask)
-    known.learn([1])
-    known.close()
-    assert not any(thread.name == "squeue" for thread in threading.enumerate())
-
-
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is run as squeue: a shell script that is still empty."""
