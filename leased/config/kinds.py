@@ -33,12 +33,17 @@ TYPES = {
 T = TypeVar("T")
 
 
+def wrong(where: str, value: object, words: str, hint: str) -> Refused:
+    """A value that is not used. where: the key's name."""
+    return Refused(f"{where} = {shown(value)} {words}", hint)
+
+
 def check(value: Any, type_: type, words: str, where: str) -> None:
     """Refused: a value is not of this type, or a text is not printable. words: what may be
     written."""
     wanted = (int, float) if type_ is float else type_
     if not isinstance(value, wanted) or (type_ is not bool and isinstance(value, bool)):
-        raise Refused(f"{where} = {shown(value)} is not {TYPES[type_]}", f"write {words}")
+        raise wrong(where, value, f"is not {TYPES[type_]}", f"write {words}")
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             _check_text(text, where)
@@ -66,7 +71,7 @@ def named(where: str, read: Callable[[], T]) -> T:
 
 def one_of(value: str, known: tuple[str, ...], where: str) -> str:
     if value not in known:
-        raise Refused(f"{where} = {shown(value)} is not known", f"use one of {', '.join(known)}")
+        raise wrong(where, value, "is not known", f"use one of {', '.join(known)}")
     return value
 
 
@@ -84,14 +89,14 @@ def file_size(text: str, where: str) -> int:
     """Bytes that files may have."""
     size = named(where, lambda: options.parse_amount(text, 0))
     if size < SMALLEST_FILE:
-        raise Refused(f"{where} = {shown(text)} is too little", "write a size of at least 1MiB")
+        raise wrong(where, text, "is too little", "write a size of at least 1MiB")
     return size
 
 
 def some(text: str, where: str) -> str:
     """An amount that is not nothing."""
     if not named(where, lambda: options.parse_amount(text, 1 << 40)):
-        raise Refused(f"{where} = {shown(text)} leaves nothing", "write 1% at least")
+        raise wrong(where, text, "leaves nothing", "write 1% at least")
     return text
 
 
@@ -99,10 +104,8 @@ def gib_s(value: float, where: str) -> float:
     """The speed of a link; 0: not said."""
     # An integer may be too large for a float; and NaN is within no bounds.
     if value != 0 and not SLOWEST_GIB_S <= value <= FASTEST_GIB_S:
-        raise Refused(
-            f"{where} = {shown(value)} is not a speed of a link",
-            f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured",
-        )
+        hint = f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured"
+        raise wrong(where, value, "is not a speed of a link", hint)
     return float(value)
 
 
@@ -110,29 +113,28 @@ def put_off_ns(text: str, where: str) -> int:
     """For how long a job is put off at a time."""
     found = time_ns(text, where)
     if not SHORTEST_HOLD_S * 10**9 <= found <= LONGEST_HOLD_S * 10**9:
-        words = f"{where} = {shown(text)} is out of bounds"
-        raise Refused(words, f"write {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m")
+        hint = f"write {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m"
+        raise wrong(where, text, "is out of bounds", hint)
     return found
 
 
 def within(value: float, where: str, least: float, most: float, words: str) -> float:
     """A number that is so large. words: what may be written."""
     if not least <= value <= most:  # NaN neither
-        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write {words}")
+        raise wrong(where, value, "is out of bounds", f"write {words}")
     return value
 
 
 def port(value: int, where: str) -> int:
     """A TCP port; 0: none."""
     if not 0 <= value <= listen_address.LAST_PORT:
-        most = listen_address.LAST_PORT
-        raise Refused(f"{where} = {shown(value)} is not a port", f"write 1 to {most}, or 0")
+        raise wrong(where, value, "is not a port", f"write 1 to {listen_address.LAST_PORT}, or 0")
     return value
 
 
 def absolute(text: str, where: str) -> str:
     if not text.startswith("/"):
-        raise Refused(f"{where} = {shown(text)} is not an absolute path", "let it begin with /")
+        raise wrong(where, text, "is not an absolute path", "let it begin with /")
     return text
 
 
@@ -147,9 +149,7 @@ def socket_folder(text: str, where: str) -> Path:
 def library(text: str, where: str) -> str:
     """A path that can stand in LD_PRELOAD, which spaces and colons divide."""
     if re.search(r"[\s:]", absolute(text, where)):
-        raise Refused(
-            f"{where} = {shown(text)} has a space or a colon", "LD_PRELOAD cannot name such a file"
-        )
+        raise wrong(where, text, "has a space or a colon", "LD_PRELOAD cannot name such a file")
     return text
 
 
@@ -157,7 +157,7 @@ def users(names: list[Any], where: str) -> tuple[str, ...]:
     """Names of users, or their numbers."""
     for name in names:
         if not isinstance(name, str) or not name:
-            raise Refused(f"{where} = {shown(names)} is not a list of users", 'write ["root"]')
+            raise wrong(where, names, "is not a list of users", 'write ["root"]')
         number = name.isascii() and name.isdigit()
         if (number and not (len(name) <= 10 and int(name) <= LAST_UID)) or (
             not number and name.isnumeric()

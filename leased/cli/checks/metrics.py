@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from leased.base import owners
 from leased.cli.checks.finding import OK, WARNING, Finding, Site, finding
 from leased.config.listen_address import ListenAddress
 from leased.metrics import exporter, job_mapping
@@ -92,7 +93,7 @@ def of_job_mapping(site: Site) -> Iterator[Finding]:
     if not stat.S_ISDIR(there.st_mode):
         words = f"{what} is not a directory"
         yield Finding("job-mapping", WARNING, words, "name another directory")
-    elif job_mapping.others_may_write(there):
+    elif owners.others(there, owners.TO_WRITE):
         words = f"others may write to {what}: {UNIT} writes nothing there"
         remedy = f"run chown root {directory}; chmod 755 {directory}"
         yield Finding("job-mapping", WARNING, words, remedy)
