@@ -214,6 +214,15 @@ def sets(**fields: Any) -> Spoil:
     return lambda node: vars(node).update(fields)
 
 
+def set_memory_limit(node: Node) -> None:
+    node.edit("slurm.conf", "CPUs=4", "CPUs=4 RealMemory=4000 MemSpecLimit=1000")
+
+
+def put_plugins_of_slurm(node: Node, version: tuple[int, int, int]) -> None:
+    make_library(node.root / "lib" / "select_cons_tres.so", plugin(version))
+    node.edit("slurm.conf", "GresTypes", f"PluginDir={node.root}/lib\nGresTypes")
+
+
 class Case(NamedTuple):
     """What is found where this is spoilt. words: a part of the finding's text."""
 

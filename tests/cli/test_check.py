@@ -33,8 +33,10 @@ from tests.cli.check_node import (
     named,
     node,
     plugin,
+    put_plugins_of_slurm,
     remove,
     says,
+    set_memory_limit,
     sets,
     several,
     status,
@@ -135,6 +137,16 @@ FINE: dict[str, Spoil] = {
         edit("gres.conf", "dev[0-1]", "dev1"), edit("slurm.conf", "gpu:2", "gpu:1")
     ),
     "shards that stand for the memory of their GPU": toml('[device]\nmem_per_shard = "25%"\n'),
+    "memory that Slurm gives out": edit(
+        "slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"
+    ),
+    "PluginDir of this Slurm": lambda n: put_plugins_of_slurm(n, VERSION),
+    "types in both files": several(
+        edit("gres.conf", "Cores=0-3", "Type=h200"), edit("slurm.conf", "gpu:2", "gpu:h200:2")
+    ),
+    "memory that no job passes over": several(
+        set_memory_limit, write("cgroup.conf", "ConstrainDevices=yes\nConstrainRAMSpace=yes\n")
+    ),
     "what slurmctld says goes first": several(
         edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
         lambda n: n.asked.update(grestypes="gpu,shard"),
@@ -218,16 +230,10 @@ FAULTS = [
     ),
     fault("slurm-conf", "there is no slurm.conf here").after(remove("slurm.conf")),
     fault("plugstack", "there is no").after(remove("plugstack.conf")),
-    fault("plugstack", "has no line").after(
-        lambda n: n.write("plugstack.conf", f"# optional {n.plugin}\n")
-    ),
     fault("plugstack", "has 2 lines").after(
         lambda n: n.write("plugstack.conf", f"optional {n.plugin} {n.arguments()}\n" * 2)
     ),
     fault("plugin-file", "jobs share without a lease").after(lambda n: n.plugin.unlink()),
-    fault("plugin-version", "is built for Slurm 24.11; installed here is 22.05").after(
-        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}")
-    ),
     fault("plugin-release", "is of release 9.9").after(
         lambda n: make_library(n.plugin, plugin(VERSION), "gpu-lease plugin 9.9")
     ),
@@ -236,9 +242,6 @@ FAULTS = [
     ),
     fault("several-nodes", "peers.port of this node is 0: jobs on several nodes fail here").after(
         edit("plugstack.conf", " lock_off", " several_nodes=yes lock_off")
-    ),
-    fault("gres-types", "lacks shard").after(
-        edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu")
     ),
     fault("node-gres", "has no Gres shard in slurm.conf").after(
         edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2")
@@ -252,13 +255,10 @@ FAULTS = [
     fault("gres-order", "dev1, and jobs there run on /dev/nvidia0").after(
         write("cgroup.conf", ""), edit("gres.conf", "dev[0-1]", "dev[1,0]")
     ),
-    fault("gres-count", "slurmd has 1 gpu of 2, so slurmctld sends no jobs").after(
-        edit("gres.conf", "dev[0-1]", "dev0")
-    ),
     fault("gres-conf", "shards are counted several times without File=").after(
         edit("gres.conf", "Count=8", "Count=6")
     ),
-    fault("gres-count", "slurmd has 8 shard of 9").after(
+    fault("gres-count", "slurmd has 8 shard of 9, so slurmctld sends no jobs").after(
         lambda n: n.edit("gres.conf", "Count=8", f"Count=9 File={n.root}/dev[0-1]"),
         edit("slurm.conf", "shard:8", "shard:9"),
     ),

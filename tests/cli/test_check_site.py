@@ -22,29 +22,30 @@ from tests.cli.check_node import (
     named,
     node,
     plugin,
+    put_plugins_of_slurm,
     remove,
+    set_memory_limit,
     sets,
-    several,
     warning,
     write,
 )
 from tests.conftest import ROOT
 
 __all__ = ["node"]
-CONSTRAINED = "ConstrainDevices=yes\nConstrainRAMSpace=yes\n"
 SHIPPED = ROOT / "slurm-conf"
 
 
-def set_memory_limit(made: Node) -> None:
-    made.edit("slurm.conf", "CPUs=4", "CPUs=4 RealMemory=4000 MemSpecLimit=1000")
-
-
-def put_plugins_of_slurm(made: Node, version: tuple[int, int, int]) -> None:
-    make_library(made.root / "lib" / "select_cons_tres.so", plugin(version))
-    made.edit("slurm.conf", "GresTypes", f"PluginDir={made.root}/lib\nGresTypes")
-
-
 MISTAKES = [
+    fault("gres-types", "GresTypes of slurm.conf lacks shard").after(
+        edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu")
+    ),
+    fault("gres-count", "slurmd has 1 gpu of 2").after(edit("gres.conf", "dev[0-1]", "dev0")),
+    fault("plugstack", "has no line for gpu_share.so").after(
+        write("plugstack.conf", "# optional gpu_share.so\n")
+    ),
+    fault("plugin-version", "is built for Slurm 24.11; installed here is 22.05").after(
+        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}")
+    ),
     fault("gres-whole", "gives out GPUs whole while shards of them are in use").after(
         edit("gres.conf", "Cores=0-3 ", "")
     ),
@@ -96,23 +97,6 @@ def test_gpus_need_no_description_from_23_11_5_on(node: Node, micro: int, level:
     node.edit("gres.conf", "Cores=0-3 ", "")
     node.look()
     assert node.found["gres-whole"].level == level
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda n: n.edit("slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"),
-        lambda n: put_plugins_of_slurm(n, (22, 5, 8)),
-        several(
-            lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
-            lambda n: n.edit("slurm.conf", "gpu:2", "gpu:h200:2"),
-        ),
-        several(set_memory_limit, lambda n: n.write("cgroup.conf", CONSTRAINED)),
-    ],
-)
-def test_other_ways_to_be_in_order(node: Node, change: Spoil) -> None:
-    change(node)
-    assert node.faults() == []
 
 
 PROLOGS = {
@@ -191,24 +175,14 @@ CONTROLLERS = [
         "job-submit", f"gpu_share.lua is of release 0.0.9, this gpu-leasectl of {__version__}"
     ).after(edit("gpu_share.lua", f'"{__version__}"', '"0.0.9"')),
     warning("job-submit", "is of release unknown").after(write("gpu_share.lua", "return {}\n")),
-    fault("gres-types", "GresTypes of slurm.conf lacks shard").after(
-        edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu")
-    ),
     fault("node-gres", "no node of slurm.conf has shards").after(
         edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2")
     ),
     fault("gres-count", "has Gres=gpu:2,shard:8, and ").after(
         edit("gres.conf", "Count=8", "Count=6")
     ),
-    fault("gres-count", "slurmd has 1 gpu of 2").after(edit("gres.conf", "dev[0-1]", "dev0")),
     warning("plugin-file", "jobs that are submitted on this host cannot use --gpu-share").after(
         lambda n: n.plugin.unlink()
-    ),
-    fault("plugstack", "has no line for gpu_share.so").after(
-        write("plugstack.conf", "# nothing\n")
-    ),
-    fault("plugin-version", "is built for Slurm 24.11; installed here is 22.05").after(
-        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}")
     ),
 ]
 

@@ -398,12 +398,8 @@ def test_amounts_and_times_are_short() -> None:
     assert [duration(each) for each in (None, 0.0, 99.9, 100, 600, 6000, 1e6)] == [
         *("-", "0.0 s", "99.9 s", "100 s", "10 min", "2 h", "278 h")
     ]
-    assert [queue(each) for each in ([], ["1"], ["1_3", "2"], ["1", "2", "3"])] == [
-        "-",
-        "1",
-        "1_3,2",
-        "1 +2",
-    ]
+    queues = [queue(each) for each in ([], ["1"], ["1_3", "2"], ["1", "2", "3"])]
+    assert queues == ["-", "1", "1_3,2", "1 +2"]
     assert queue(["8000100_12", "8000100_13", "3"]) == "800010… +2"
     assert queue(["8000100_12", "8000100_13"]) == "800010… +1"
     assert [ranges(each) for each in ([], [3], [0, 1, 2, 5, 7, 8])] == ["", "3", "0-2,5,7-8"]

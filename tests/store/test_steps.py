@@ -100,13 +100,8 @@ def test_rows_of_forgotten_runs_go_and_of_settled_ones_so_many_stay(
     for run in [record.run for record in kept.unsettled()]:
         kept.settle([run])
     kept.settle([])
-    assert sql(path, "SELECT job_id, step FROM steps ORDER BY job_id, step") == [
-        (4, "0"),
-        (4, "1"),
-        (5, "0"),
-        (5, "1"),
-        (9, "0"),
-    ]
+    left = sql(path, "SELECT job_id, step FROM steps ORDER BY job_id, step")
+    assert left == [(4, "0"), (4, "1"), (5, "0"), (5, "1"), (9, "0")]
 
 
 def test_the_steps_that_wait_for_accounting_are_limited(
