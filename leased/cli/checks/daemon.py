@@ -66,9 +66,8 @@ def _devices(status: Status) -> Iterator[Finding]:
     faulty = [d for d in status.get("devices", []) if d.get("fault")]
     for device in faulty:
         words = f"GPU {device.get('index')} takes no new jobs: {device['fault']}"
-        yield Finding(
-            "devices", FAULT, words, "see nvidia-smi and dmesg; reset the GPU, or restart the node"
-        )
+        remedy = "see nvidia-smi and dmesg; reset the GPU, or restart the node"
+        yield Finding("devices", FAULT, words, remedy)
     if not faulty:
         yield Finding("devices", OK, "the daemon finds no fault of a device")
     silent = status.get("nvml_fault")
@@ -86,11 +85,8 @@ def _channels(status: Status) -> Finding:
     """Where the GPU's time slices cannot be set, jobs have those of the driver."""
     said = show_jobs.uncontrolled(status)
     wrong = f"the time slices of some jobs cannot be set; {'; '.join(said)}" if said else ""
-    remedy, good = (
-        "see docs/daemon.md, Time slices",
-        "no job says that its time slices cannot be set",
-    )
-    return finding("time-slices", wrong, remedy, good)
+    good = "no job says that its time slices cannot be set"
+    return finding("time-slices", wrong, "see docs/daemon.md, Time slices", good)
 
 
 def _mps(status: Status) -> Finding:
@@ -121,6 +117,5 @@ def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
     else:
         words = "gpu-leased does not know yet which Slurm cluster it serves"
-        yield Finding(
-            "cluster", WARNING, words, "run scontrol ping to see whether slurmctld answers"
-        )
+        remedy = "run scontrol ping to see whether slurmctld answers"
+        yield Finding("cluster", WARNING, words, remedy)

@@ -74,12 +74,8 @@ def _interposer_version(path: Path) -> Finding:
     name = "interposer-version"
     found = INTERPOSER.search(text_file.read(path, MOST_BYTES))
     if not found:
-        return Finding(
-            name,
-            WARNING,
-            f"the interposer {path} does not say its release",
-            "install gpu-lease again",
-        )
+        words = f"the interposer {path} does not say its release"
+        return Finding(name, WARNING, words, "install gpu-lease again")
     release, wire = found[1].decode(errors="replace"), int(found[2])
     if wire != lib.GL_VERSION:
         words = f"the interposer speaks version {wire} of the protocol with gpu-leased, this "

@@ -66,9 +66,8 @@ def _of_matching() -> Finding:
     known = model.read(model.SHIPPED.read_text())
     words = f"offline jobs are matched by a model that was measured on {known.device}"
     if known.emulated:
-        words += (
-            ", which is no card: it knows how time is divided, and nothing of memory and clocks"
-        )
+        words += ", which is no card: it knows how time is divided, and nothing of memory and "
+        words += "clocks"
     return Finding("matching", OK, words)
 
 
