@@ -35,10 +35,8 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
         )
     found = [(row, run) for row, run in found if node in (None, row.node) and _worked(run)]
     if not found:
-        raise Refused(
-            f"no job{f' of {node}' if node else ''} with a record has used a GPU since then",
-            "choose an earlier time, or see gpu-leasectl report",
-        )
+        words = f"no job{f' of {node}' if node else ''} with a record has used a GPU since then"
+        raise Refused(words, "choose an earlier time, or see gpu-leasectl report")
     if len(found) > MOST_JOBS:
         raise Refused(f"these are {len(found)} jobs", f"choose a time with at most {MOST_JOBS}")
     begin = min(run.since for row, run in found)

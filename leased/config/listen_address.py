@@ -52,10 +52,8 @@ def parse(text: str, where: str) -> ListenAddress | None:
             f"{where} = {shown(text)} is not an address with a port", f'write "{EXAMPLE}" or a path'
         )
     if not address.is_loopback:
-        raise Refused(
-            f"{where} = {shown(text)} is not on loopback",
-            f'write "{EXAMPLE}", and put a proxy before it that knows who may ask',
-        )
+        words = f"{where} = {shown(text)} is not on loopback"
+        raise Refused(words, f'write "{EXAMPLE}", and put a proxy before it that knows who may ask')
     return ListenAddress(str(address), int(port))
 
 

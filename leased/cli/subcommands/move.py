@@ -27,10 +27,8 @@ def run(chosen: argparse.Namespace) -> None:
         time.sleep(POLL_S)
         answer = mine.ask_own(chosen, "moved", job_id=chosen.job)
     if answer["state"] != "moved":
-        raise Refused(
-            f"job {answer['job']} stays on GPU {answer['from']}: {answer['why']}",
-            "it goes on there; docs/moving.md says what can be done",
-        )
+        words = f"job {answer['job']} stays on GPU {answer['from']}: {answer['why']}"
+        raise Refused(words, "it goes on there; docs/moving.md says what can be done")
     print_answer(chosen, answer, lambda: _text(answer))
 
 

@@ -74,10 +74,8 @@ def parse(text: bytes) -> Config:
         if not isinstance(found, dict):
             raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as fault:
-        raise Refused(
-            f"this is not the configuration of an OCI container: {fault}",
-            "give a config.json as container runtimes read it",
-        ) from None
+        words = f"this is not the configuration of an OCI container: {fault}"
+        raise Refused(words, "give a config.json as container runtimes read it") from None
     return found
 
 
@@ -128,10 +126,8 @@ def read_file(directory: Path) -> Config:
         with (directory / "config.json").open("rb") as file:
             return parse(file.read(LONGEST + 1))
     except OSError as fault:
-        raise Refused(
-            f"{directory}/config.json cannot be read ({fault.strerror})",
-            "name the directory of a container's config.json",
-        ) from None
+        words = f"{directory}/config.json cannot be read ({fault.strerror})"
+        raise Refused(words, "name the directory of a container's config.json") from None
 
 
 def write_file(directory: Path, config: Config) -> None:
