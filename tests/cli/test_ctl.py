@@ -386,18 +386,7 @@ def test_status_for_people(gpuctl: Ctl, tenant: Start) -> None:
 
 def test_top_prints_once_if_told_to(kept: Ctl) -> None:
     wait_until("a look by NVML", lambda: kept.device()["busy_percent"] is not None)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(kept.leased.config)),
-            *("top", "--once", "--json"),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=kept.leased.env,
-    )
-    (only,) = done.stdout.splitlines()
+    (only,) = kept("top", "--once", "--json").splitlines()
     frame = json.loads(only)
     assert frame["devices"][0]["busy_percent"] == 0, "NVML is there and says so"
     assert abs(frame["time"] - time.time()) < 600
