@@ -106,13 +106,10 @@ def _figure(found: Picture, look: Look) -> Any:
         _leases(axes[2 * number][0], device, canvas)
         _memory(axes[2 * number + 1][0], device, canvas)
     axes[-1][0].set_xlim(0, found.length / unit)
-    axes[-1][0].set_xlabel(f"{name} after {_clock(found.began)}")
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.began))
+    axes[-1][0].set_xlabel(f"{name} after {began}")
     _legend(figure, look)
     return figure
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _styles(found: Picture, look: Look) -> dict[int, tuple[str, str]]:

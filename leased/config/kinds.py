@@ -227,14 +227,6 @@ def _path(text: str, where: str) -> Path:
     return Path(absolute(text, where))
 
 
-def _path_or_none(text: str, where: str) -> Path | None:
-    return _path(text, where) if text else None
-
-
-def _text_path(text: str, where: str) -> str:
-    return absolute(text, where) if text else ""
-
-
 def _options(text: str, where: str) -> options.Options:
     """Every key has a value: what is left out is ours."""
     return named(where, lambda: options.parse(text)).over(options.PLAIN)
@@ -245,18 +237,16 @@ def _time_or(*none: str) -> Callable[[str, str], int]:
     return lambda text, where: 0 if text in none else time_ns(text, where)
 
 
-def _reserve(text: str, where: str) -> str:
-    return text if text == AUTO else amount(text, where)
-
-
 A_TIME = 'a time such as "500ms", "30s" or "2m"'
 AN_AMOUNT = 'a share such as "50%" or a size such as "40GiB"'
 
 TEXT = Kind(str, "a text", lambda text, _: text)
 SWITCH = Kind(bool, "true or false", lambda value, _: value)
 PATH = Kind(str, "an absolute path", _path)
-PATH_OR_NONE = Kind(str, 'an absolute path, or ""', _path_or_none)
-SLURM_CONF = Kind(str, 'an absolute path, or ""', _text_path)
+PATH_OR_NONE = Kind(
+    str, 'an absolute path, or ""', lambda text, at: _path(text, at) if text else None
+)
+SLURM_CONF = Kind(str, PATH_OR_NONE.words, lambda text, at: absolute(text, at) if text else "")
 SOCKET_FOLDER = Kind(
     str, f"an absolute path of at most {LONGEST_PATH - len(SOCKET)} bytes", socket_folder
 )
@@ -269,7 +259,9 @@ TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or("0", "0s"))
 AMOUNT = Kind(str, AN_AMOUNT, amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", some)
 SOME_OR_NONE = Kind(str, f'{SOME.words}, or ""', lambda text, at: some(text, at) if text else "")
-RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)
+RESERVE = Kind(
+    str, f'{AN_AMOUNT}, or "{AUTO}"', lambda text, at: text if text == AUTO else amount(text, at)
+)
 LINK_SPEED = Kind(float, f"GiB/s, {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0", gib_s)
 SERIES = whole_number(1, 1_000_000)
 RATE = number(0.1, 1000)
