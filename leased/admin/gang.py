@@ -44,8 +44,10 @@ class Gangs:
         by_index = {gpu.index: gpu for gpu in self.leases.gpus.slurms()}
         unknown = [index for index in wanted if index not in by_index]
         if unknown:
-            words = f"GPU {unknown[0]} of Slurm is not one of the {len(by_index)} that NVML shows"
-            raise Refused(words, "compare gres.conf with nvidia-smi")
+            raise Refused(
+                f"GPU {unknown[0]} of Slurm is not one of the {len(by_index)} that NVML shows",
+                "compare gres.conf with nvidia-smi",
+            )
         return [by_index[index] for index in sorted(set(wanted))]
 
     def refuse_wide(self, gang: Collection[object]) -> None:

@@ -31,14 +31,20 @@ def resolve(given: Resolved, said: Options, job: Owner, site: ClassesConfig) -> 
     have that class."""
     chosen = class_of(given, said, job, site)
     if said.job_class == ONLINE and not (site.online.has(job) or site.may_online.has(job)):
-        words = "class:online is not allowed for this job on this site"
-        raise Refused(words, f"leave it out, or submit it where it is ({_where(site)})")
+        raise Refused(
+            "class:online is not allowed for this job on this site",
+            f"leave it out, or submit it where it is ({_where(site)})",
+        )
     if chosen != NONE and given.has_share:
-        words = f"a job with class:{chosen}{_whence(said)} has no share of the GPU's time"
-        raise Refused(words, "leave request and limit out, or say class:none")
+        raise Refused(
+            f"a job with class:{chosen}{_whence(said)} has no share of the GPU's time",
+            "leave request and limit out, or say class:none",
+        )
     if chosen != NONE and given.lock == "off":
-        words = f"a job with class:{chosen}{_whence(said)} heeds the lock where memory does not fit"
-        raise Refused(words, "use lock:auto, or say class:none")
+        raise Refused(
+            f"a job with class:{chosen}{_whence(said)} heeds the lock where memory does not fit",
+            "use lock:auto, or say class:none",
+        )
     return replace(given, job_class=chosen)
 
 

@@ -217,8 +217,10 @@ class Registration:
         for gpu in gang if tenant.given.job_class == options.OFFLINE else []:
             why = self.refuses_offline(gpu.uuid)
             if why is not None:
-                words = f"GPU {gpu.index} takes no new offline jobs: it is {why}"
-                raise Refused(words, "submit the job again later, or for another node")
+                raise Refused(
+                    f"GPU {gpu.index} takes no new offline jobs: it is {why}",
+                    "submit the job again later, or for another node",
+                )
 
     def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
         """The new tenant. memory:auto becomes swap where its memory can be swapped."""

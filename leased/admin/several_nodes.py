@@ -19,12 +19,16 @@ def of(request: Request, refuses: Callable[[tuple[str, ...]], str | None]) -> tu
     if count == 1:
         return ()
     if count > NODES_MOST:
-        words = f"a job can share GPUs on at most {NODES_MOST} nodes, and this one has {count}"
-        raise Refused(words, "ask for fewer nodes, or for whole GPUs (--gres=gpu:1)")
+        raise Refused(
+            f"a job can share GPUs on at most {NODES_MOST} nodes, and this one has {count}",
+            "ask for fewer nodes, or for whole GPUs (--gres=gpu:1)",
+        )
     why = refuses(nodes)
     if why is not None:
-        words = f"a job on several nodes cannot share GPUs here: {why}"
-        raise Refused(words, "ask for one node (-N1), or for whole GPUs (--gres=gpu:1)")
+        raise Refused(
+            f"a job on several nodes cannot share GPUs here: {why}",
+            "ask for one node (-N1), or for whole GPUs (--gres=gpu:1)",
+        )
     if len(set(nodes)) != count:
         raise Refused(f"node_names has {len(set(nodes))} names of {count} nodes", ONE_RELEASE)
     return nodes
@@ -49,8 +53,10 @@ def check(given: Resolved) -> None:
 def check_more(nodes: tuple[str, ...], more: Mapping[str, int]) -> None:
     """Refused: a step of a job on several nodes has GPUs that no step before it had."""
     if nodes and more:
-        words = "a step of a job on several nodes cannot have more GPUs than the job's first step"
-        raise Refused(words, "ask for the same GPUs in all steps")
+        raise Refused(
+            "a step of a job on several nodes cannot have more GPUs than the job's first step",
+            "ask for the same GPUs in all steps",
+        )
 
 
 def _names(said: object) -> tuple[str, ...]:

@@ -28,18 +28,24 @@ class UserLimits:
         """Refused: a job may not have that here."""
         low, high = self.quantum_min_ns, self.quantum_max_ns
         if not low <= wanted.quantum_ns <= high:
-            words = f"tq:{seconds(wanted.quantum_ns)} is outside this site's limits"
-            raise Refused(words, f"choose tq between {seconds(low)} and {seconds(high)}")
+            raise Refused(
+                f"tq:{seconds(wanted.quantum_ns)} is outside this site's limits",
+                f"choose tq between {seconds(low)} and {seconds(high)}",
+            )
         if wanted.lock == "off" and not self.lock_off:
             raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
         if wanted.oversub and not self.oversub:
             raise Refused("oversub:on is not allowed on this site", "leave it out")
         if wanted.exclusion and not self.exclusion:
-            words = f"exclusion:{wanted.exclusion} is not allowed on this site"
-            raise Refused(words, "leave it out, or ask for a whole GPU with --gres=gpu:1")
+            raise Refused(
+                f"exclusion:{wanted.exclusion} is not allowed on this site",
+                "leave it out, or ask for a whole GPU with --gres=gpu:1",
+            )
         if wanted.request > self.request_max:
-            words = f"request:{wanted.request:g} is more than a job may request on this site"
-            raise Refused(words, f"request {self.request_max:g} or less")
+            raise Refused(
+                f"request:{wanted.request:g} is more than a job may request on this site",
+                f"request {self.request_max:g} or less",
+            )
         if wanted.request > wanted.limit:
             raise Refused(
                 f"request:{wanted.request:g} is above limit:{wanted.limit:g}",
