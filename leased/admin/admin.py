@@ -155,8 +155,7 @@ class Admin:
         found = found or {record.job_id: record.job for record in self.store.find(asked)}
         if not found:
             raise Refused(
-                f"job {asked} never shared a GPU of this node",
-                f"look for it with sacct -j {asked}",
+                f"job {asked} never shared a GPU of this node", f"look for it with sacct -j {asked}"
             )
         if len(found) > 1:
             raise Refused(

@@ -48,10 +48,8 @@ class Moves:
         tenant = self._named(request, peer)
         may = self.config().move
         if may == OFF or (may == ROOT and peer.uid != 0):
-            raise Refused(
-                "this site moves no jobs" if may == OFF else "only root moves jobs here",
-                "the administrator can set limits.move in gpu-leased.toml",
-            )
+            words = "this site moves no jobs" if may == OFF else "only root moves jobs here"
+            raise Refused(words, "the administrator can set limits.move in gpu-leased.toml")
         new = self._gpu(get_text(request, "gpu"))
         return shown(self.begin(tenant, new, f"user {peer.uid} asks for it"))
 
@@ -151,20 +149,16 @@ class Moves:
         self._check_processes(tenant)
         for client in tenant.clients:
             if not client.saves:
-                raise Refused(
-                    f"process {client.pid} of job {tenant.job} began with an older release",
-                    "jobs that begin from now on can be saved",
-                )
+                words = f"process {client.pid} of job {tenant.job} began with an older release"
+                raise Refused(words, "jobs that begin from now on can be saved")
 
     def _check_kind(self, tenant: Tenant) -> None:
         uuid, state = tenant.gang[0], self.leases.view.tenant(tenant.job_id)
         if len(tenant.gang) != 1:
             raise Refused(f"job {tenant.job} has {len(tenant.gang)} GPUs", "only jobs of one can")
         if not tenant.swaps:
-            raise Refused(
-                f"job {tenant.job} has managed memory, which no driver checkpoints",
-                "submit it with --gpu-share=memory:swap",
-            )
+            words = f"job {tenant.job} has managed memory, which no driver checkpoints"
+            raise Refused(words, "submit it with --gpu-share=memory:swap")
         if tenant.chain:
             raise Refused(f"job {tenant.job} is of chain:{tenant.chain}, which is on one GPU")
         if tenant.nodes:
@@ -181,10 +175,8 @@ class Moves:
             raise Refused(f"no process of job {tenant.job} uses the GPU now")
         for client in tenant.clients:
             if client.keeper or not client.moves:
-                raise Refused(
-                    f"process {client.pid} of job {tenant.job} began with an older release",
-                    "jobs that begin from now on can be moved",
-                )
+                words = f"process {client.pid} of job {tenant.job} began with an older release"
+                raise Refused(words, "jobs that begin from now on can be moved")
             held = [why for d in client.details.values() for why in HELD if d.fixed.get(why)]
             if held:
                 raise Refused(
@@ -230,10 +222,8 @@ class Moves:
             here.contexts.get(client.pid, here.context) for client in tenant.clients
         )
         if need > new.memory - taken:
-            raise Refused(
-                f"GPU {new.index} has no room for the contexts of job {tenant.job}",
-                "wait until a job there has ended, or park it",
-            )
+            words = f"GPU {new.index} has no room for the contexts of job {tenant.job}"
+            raise Refused(words, "wait until a job there has ended, or park it")
 
 
 def saved(save: Save) -> dict[str, Any]:

@@ -49,8 +49,6 @@ def own_jobs(leases: Leases, request: Request, peer: Peer) -> list[Tenant]:
     asked = get_job(request, "job_id")
     found = [t for t in leases.tenants.named(asked) if peer.uid in (0, t.uid)]
     if not found:
-        raise Refused(
-            f"job {asked} is not a job of yours that shares a GPU of this node",
-            "gpu-leasectl mine lists those that do",
-        )
+        words = f"job {asked} is not a job of yours that shares a GPU of this node"
+        raise Refused(words, "gpu-leasectl mine lists those that do")
     return found

@@ -11,6 +11,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from leased.admin import details, parking
@@ -34,6 +35,7 @@ ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
 HOLDERS_MOST = 8  # of a device, that are named
 
 Question = Callable[[Request, Peer], Mapping[str, Any]]
+Parks = Callable[[Leases, Request, Peer], list[Tenant]]
 
 
 T = TypeVar("T")
@@ -77,8 +79,8 @@ class Questions:
         questions: dict[str, tuple[tuple[str, ...], Question]] = {
             "mine": (("job_id",), self._mine),
             "env": ((), self._env),
-            "park": (("job_id",), self._park),
-            "unpark": (("job_id",), self._unpark),
+            "park": (("job_id",), partial(self._parks, parking.park)),
+            "unpark": (("job_id",), partial(self._parks, parking.unpark)),
             "move": (("job_id", "gpu"), self.moves.move),
             "moved": (("job_id",), self.moves.moved),
             "save": (("job_id",), self.moves.save),
@@ -137,13 +139,8 @@ class Questions:
             "env": {"GPU_LEASE_SOCKET": str(config.tenant_socket)},
         }
 
-    def _park(self, request: Request, peer: Peer) -> answers.Mine:
-        return self._told(parking.park(self.leases, request, peer))
-
-    def _unpark(self, request: Request, peer: Peer) -> answers.Mine:
-        return self._told(parking.unpark(self.leases, request, peer))
-
-    def _told(self, tenants: list[Tenant]) -> answers.Mine:
+    def _parks(self, do: Parks, request: Request, peer: Peer) -> answers.Mine:
+        tenants = do(self.leases, request, peer)
         told = _that_fit(map(self._job, tenants))
         return {"jobs": told, "more": len(tenants) - len(told)}
 

@@ -38,10 +38,8 @@ def group_id(settings: Config) -> int:
     try:
         return grp.getgrnam(settings.admin_group).gr_gid
     except KeyError:
-        raise Refused(
-            f"daemon.admin_group: this node has no group {settings.admin_group}",
-            "make the group, or name another",
-        ) from None
+        words = f"daemon.admin_group: this node has no group {settings.admin_group}"
+        raise Refused(words, "make the group, or name another") from None
 
 
 def slurm_env(settings: Config) -> dict[str, str]:

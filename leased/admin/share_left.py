@@ -31,7 +31,5 @@ def check_more(leases: Leases, further: Tenant) -> None:
     since it would have to give up those that it has. further: the tenant with only these GPUs."""
     why = leases.tenants.lacks_share(further)
     if why is not None:
-        raise Refused(
-            f"this step needs a further GPU, and {why}",
-            "let the first step of the job have all its GPUs, or request less",
-        )
+        words = f"this step needs a further GPU, and {why}"
+        raise Refused(words, "let the first step of the job have all its GPUs, or request less")

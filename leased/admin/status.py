@@ -206,9 +206,7 @@ class Status:
             },
             "fixed": details.fixed(tenant),
             "clean": details.clean(
-                tenant,
-                self.leases.tenants.cleans,
-                sum(used.clean_bytes for used in usage.values()),
+                tenant, self.leases.tenants.cleans, sum(used.clean_bytes for used in usage.values())
             ),
             "kept_out": self._kept_out(tenant) if state.waiting else {},
             "gpus": {uuid: figures(used) for uuid, used in usage.items()},

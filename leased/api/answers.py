@@ -9,7 +9,7 @@ a field that came later is read with .get().
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
@@ -318,6 +318,24 @@ class Tenant(TypedDict):
 def devices_of(tenant: Tenant) -> Collection[str]:
     """The devices that a job has now."""
     return tenant["resident_bytes"].keys()
+
+
+def jobs_on(device: Device, answer: TenantPage) -> list[Tenant]:
+    """The jobs that have the device now."""
+    return [t for t in answer["tenants"] if device["uuid"] in devices_of(t)]
+
+
+class Called(dict[int, str]):
+    """By their numbers, jobs as squeue shows them; by its number one that is not in the answer."""
+
+    def __init__(self, tenants: Iterable[Tenant]):
+        super().__init__({tenant["job_id"]: tenant["job"] for tenant in tenants})
+
+    def __missing__(self, job_id: int) -> str:
+        return str(job_id)
+
+    def all(self, jobs: Iterable[int]) -> list[str]:
+        return [self[job] for job in jobs]
 
 
 class TenantPage(TypedDict):

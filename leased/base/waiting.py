@@ -1,4 +1,4 @@
-"""Waiting for something for so long at most."""
+"""Waiting: for something, for so long at most; and until what is done again and again is due."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait({task})
         if not task.cancelled():
             task.exception()  # which is not said to have been lost where the caller was cancelled
+
+
+def to_next(period: float, now: float) -> float:
+    """Seconds until the clock shows a multiple of the period. So what is done once a second is done
+    when what is done twice a second is done too, and the process wakes as seldom as it can."""
+    left = period - now % period
+    return left if left > period / 10 else left + period  # a timer may be early

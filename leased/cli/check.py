@@ -21,10 +21,8 @@ from leased.cli.checks import (
     daemon,
     driver,
     gres,
-    interposer,
-    job_mapping,
     job_submit,
-    libslurm,
+    libraries,
     metrics,
     placer,
     plugin,
@@ -34,7 +32,7 @@ from leased.cli.checks import (
     told_rules,
     trusted,
 )
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, as_list
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, as_list, finding
 from leased.config import config
 from leased.slurm import slurmconf
 from leased.slurm.slurmconf import SlurmConf
@@ -46,10 +44,10 @@ CHECKS = (
     driver.findings,
     daemon.findings,
     tenant_socket.findings,
-    interposer.findings,
-    libslurm.findings,
+    libraries.findings,
+    libraries.of_slurm,
     metrics.findings,
-    job_mapping.findings,
+    metrics.of_job_mapping,
 )
 # These need slurm.conf.
 CHECKS_OF_SLURM = (
@@ -86,27 +84,23 @@ def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
     except Refused as fault:
         remedy = fault.hint or "correct it: gpu-leased does not start with it"
         return config.Config(), [Finding("config", FAULT, str(fault), remedy)]
-    found = [
-        Finding(
-            "config",
-            OK,
-            f"{path} is understood"
-            if path.exists()
-            else f"there is no {path}: every key has its default",
-        )
-    ]
+    none = f"there is no {path}: every key has its default"
+    wrong = ""
     try:
         UserLimits.of(read).check_defaults(read.defaults)
     except Refused as fault:
-        found.append(Finding("defaults", FAULT, str(fault), "make defaults.options fit [limits]"))
-    else:
-        found.append(Finding("defaults", OK, "defaults.options are within [limits]"))
-    return read, found
+        wrong = str(fault)
+    remedy, good = "make defaults.options fit [limits]", "defaults.options are within [limits]"
+    return read, [
+        Finding("config", OK, f"{path} is understood" if path.exists() else none),
+        finding("defaults", wrong, remedy, good, FAULT),
+    ]
 
 
-def look_for_slurm(given: str, node: str | None) -> Site:
-    """Slurm's configuration from its files, and from slurmctld if that answers."""
-    path = slurmconf.find(os.environ, given)
+def look_for_slurm(read: config.Config, file: Path, admin_socket: Path, node: str | None) -> Site:
+    """With Slurm's configuration from its files, and from slurmctld if that answers. read: the
+    configuration in `file`."""
+    path = slurmconf.find(os.environ, read.slurm_conf)
     env = {"SLURM_CONF": str(path)} if path else {}
     found = SlurmConf(path)
     if path is not None:
@@ -124,8 +118,7 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     if asked and name not in found.nodes:
         found.add_asked_nodes(slurmconf.ask_nodes(env, name))
     named = name if node or name in found.nodes else None
-    unknown = Path("/nonexistent")
-    return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), named)
+    return Site(read, file, admin_socket, found, env, slurmconf.version(env), named)
 
 
 def run(
@@ -136,23 +129,24 @@ def run(
     controller: this host runs slurmctld and is not a node, even if slurm.conf does not say so.
     """
     read, found = check_config(path)
-    site = look_for_slurm(read.slurm_conf, node)
-    site.config, site.path = read, path
-    site.admin_socket = socket_path or read.admin_socket
+    site = look_for_slurm(read, path, socket_path or read.admin_socket, node)
     runs_slurmctld = site.slurm.is_controller(socket.gethostname())
     if controller or (runs_slurmctld and site.node is None):
         words = "this host runs slurmctld and is not a node: what nodes need is not checked"
         return [Finding("role", OK, words), *_of_slurm(site, CHECKS_OF_CONTROLLER)]
-    found += [finding for check in CHECKS for finding in as_list(check(site))]
-    found += _of_slurm(site, CHECKS_OF_SLURM)
+    found += _all(site, CHECKS) + _of_slurm(site, CHECKS_OF_SLURM)
     return found + _of_slurm(site, OF_SLURMCTLD) if runs_slurmctld else found
+
+
+def _all(site: Site, checks: Sequence[Check]) -> list[Finding]:
+    return [found for check in checks for found in as_list(check(site))]
 
 
 def _of_slurm(site: Site, checks: Sequence[Check]) -> list[Finding]:
     if site.slurm.path is None and not site.slurm.values:
         words = "there is no slurm.conf here, and slurmctld does not answer"
         return [Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run this check on a node")]
-    return [finding for check in checks for finding in as_list(check(site))]
+    return _all(site, checks)
 
 
 def table(findings: list[Finding]) -> Any:
@@ -162,15 +156,10 @@ def table(findings: list[Finding]) -> Any:
 
     styles = {OK: "green", WARNING: "yellow", FAULT: "bold red"}
     made = Table(show_header=False, box=None, pad_edge=False)
-    for finding in findings:
-        remedy = f"\n-> {finding.remedy}" if finding.remedy else ""
-        made.add_row(
-            Text(finding.level, styles[finding.level]), finding.id, Text(finding.text + remedy)
-        )
-    faults = sum(f.level == FAULT for f in findings)
-    warnings = sum(f.level == WARNING for f in findings)
-    words = (
-        f"{count(len(findings), 'check')}: {count(faults, 'fault')}, {count(warnings, 'warning')}"
-    )
-    made.add_row("", "", Text(words))
+    for one in findings:
+        remedy = f"\n-> {one.remedy}" if one.remedy else ""
+        made.add_row(Text(one.level, styles[one.level]), one.id, Text(one.text + remedy))
+    levels = [one.level for one in findings]
+    faults, warnings = count(levels.count(FAULT), "fault"), count(levels.count(WARNING), "warning")
+    made.add_row("", "", Text(f"{count(len(findings), 'check')}: {faults}, {warnings}"))
     return made

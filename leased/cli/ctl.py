@@ -14,8 +14,7 @@ from types import ModuleType
 from leased import __version__
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import subcommands
-from leased.cli.exit_status import MEANINGS, ExitStatus
-from leased.cli.subcommand import WrongUsage
+from leased.cli.subcommand import MEANINGS, ExitStatus, WrongUsage
 from leased.config import config
 
 EPILOG = """\
@@ -81,7 +80,7 @@ def main(arguments: list[str] | None = None) -> ExitStatus:
     """Carry out one subcommand; see EPILOG for the exit status."""
     chosen = make_parser().parse_args(arguments)
     try:
-        return ExitStatus(chosen.run(chosen))
+        return ExitStatus(chosen.run(chosen) or ExitStatus.DONE)
     except (Refused, TimeoutError) as fault:
         print_fault(chosen, fault)
         return status_of(fault)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 from pathlib import Path
@@ -12,7 +13,7 @@ from leased.api.answers import CHECKPOINT, MOVE
 from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.words import count, first_of, size, user_of
-from leased.cli import show_classes, show_shares
+from leased.cli import show_jobs
 from leased.config import config
 
 PRELOAD = "LD_PRELOAD"
@@ -27,24 +28,21 @@ ELSEWHERE = (
 )
 
 
-def tenant_socket(given: Path | None, conf: Path) -> Path:
+def tenant_socket(chosen: argparse.Namespace) -> Path:
     """The daemon's socket: the given one, else that of the job's environment or configuration."""
-    if given is not None:
-        return given
-    of_job = os.environ.get("GPU_LEASE_SOCKET")
-    if of_job:
-        return Path(of_job)
+    if given := chosen.socket or os.environ.get("GPU_LEASE_SOCKET"):
+        return Path(given)
     try:
-        return config.load(conf).tenant_socket
+        return config.load(chosen.config).tenant_socket
     except Refused:  # users may not read the configuration: then it is the usual one
         return config.Config().tenant_socket
 
 
-def ask_own(path: Path, op: str, **fields: str) -> Any:
+def ask_own(chosen: argparse.Namespace, op: str, **fields: str) -> Any:
     """The answer to a question about the user's own jobs (leased/admin/questions.py). NoAnswer: in
     words for users, who may ask on a host that has no GPU."""
     try:
-        return ask(path, {"op": op, **fields})
+        return ask(tenant_socket(chosen), {"op": op, **fields})
     except NoAnswer as fault:
         raise NoAnswer(str(fault), ELSEWHERE) from None
 
@@ -95,7 +93,7 @@ def _job(job: answers.OwnJob) -> str:
     if nodes:
         lines.append(f"  it has its GPUs on {_nodes(nodes)}, all at once or none; here it has:")
     share = job.get("share")
-    lines += [f"  it {words}" for words in (show_shares.of_share(share) if share else [])]
+    lines += [f"  it {words}" for words in (show_jobs.of_share(share) if share else [])]
     for gpu in job["gpus"]:
         lines += [f"  GPU {gpu['index']}: {words}" for words in _gpu(job, gpu)]
     return "\n".join(lines)
@@ -115,7 +113,7 @@ def _state(job: answers.OwnJob) -> str:
     }
     by = job["parked"]["by"] if job["parked"] else ""
     does = words[by if by in (MOVE, CHECKPOINT) else job["state"]]
-    of_class = show_classes.option(job.get("job_class"))
+    of_class = show_jobs.class_option(job.get("job_class"))
     return (
         f"{does}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
         f"tq:{job['quantum_s']:g}{of_class}, {count(job['clients'], 'process')})"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from leased.base.words import user_of
-from leased.cli.squeue import Ask, Question, asker
+from leased.cli.squeue import Ask, Question
 
 AGAIN_S = 30.0  # after a question that nobody answered
 
@@ -20,7 +20,7 @@ class Names:
     a little later. clock: seconds, growing.
     """
 
-    ask: Ask = field(default_factory=lambda: asker({}))
+    ask: Ask
     users: dict[int, str] = field(default_factory=dict)
     patient: bool = False
     clock: Callable[[], float] = time.monotonic

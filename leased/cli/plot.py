@@ -41,10 +41,8 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
     found = spans.picture(history, _jobs(chosen.jobs), _since(chosen.since))
     lanes = max(len(device.lanes) for device in found.devices)
     if lanes > MOST_LANES:
-        raise Refused(
-            f"{lanes} jobs were on a GPU, and a picture shows {MOST_LANES} at most",
-            "name some with -j, or a later time with --since",
-        )
+        words = f"{lanes} jobs were on a GPU, and a picture shows {MOST_LANES} at most"
+        raise Refused(words, "name some with -j, or a later time with --since")
     with _drawing(output):
         plot_draw.draw(found, output, chosen.dark)
     return {
@@ -74,10 +72,8 @@ def plot_trials(chosen: argparse.Namespace, answer: Status) -> dict[str, Any]:
 def _output(chosen: argparse.Namespace) -> Path:
     output: Path = chosen.output
     if output.suffix not in SUFFIXES:
-        raise Refused(
-            f"{output} is not a known kind of picture",
-            f"name a file that ends with {', '.join(SUFFIXES)}",
-        )
+        words = f"{output} is not a known kind of picture"
+        raise Refused(words, f"name a file that ends with {', '.join(SUFFIXES)}")
     return output
 
 

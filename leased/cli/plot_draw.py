@@ -106,13 +106,10 @@ def _figure(found: Picture, look: Look) -> Any:
         _leases(axes[2 * number][0], device, canvas)
         _memory(axes[2 * number + 1][0], device, canvas)
     axes[-1][0].set_xlim(0, found.length / unit)
-    axes[-1][0].set_xlabel(f"{name} after {_clock(found.began)}")
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.began))
+    axes[-1][0].set_xlabel(f"{name} after {began}")
     _legend(figure, look)
     return figure
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _styles(found: Picture, look: Look) -> dict[int, tuple[str, str]]:
@@ -187,10 +184,7 @@ def _memory(axes: Any, device: DeviceSpans, canvas: Canvas) -> None:
     scale, name = _scale(device)
     many = len(device.lanes) > MANY
     for lane in device.lanes:
-        bottoms, tops = (
-            tops,
-            [low + _at(lane.memory, when) for low, when in zip(tops, times)],
-        )
+        bottoms, tops = tops, [low + _at(lane.memory, at) for low, at in zip(tops, times)]
         fill, hatch = canvas.styles[lane.job]
         axes.fill_between(
             [when / canvas.unit for when in times],

@@ -30,9 +30,8 @@ class GpuRates:
 
 @dataclass
 class Rates:
-    """Takes one status after the other, and forgets those older than window_s."""
+    """Takes one status after the other, and forgets those older than WINDOW_S."""
 
-    window_s: float = WINDOW_S
     jobs: Mapping[int, JobRates] = field(default_factory=dict)
     gpus: Mapping[str, GpuRates] = field(default_factory=dict)
     _seen: deque[tuple[float, Status]] = field(default_factory=deque)
@@ -40,7 +39,7 @@ class Rates:
     def take(self, answer: Status, now: float) -> None:
         """now: seconds of a clock that does not step."""
         self._seen.append((now, answer))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - self.window_s:
+        while len(self._seen) > 2 and self._seen[1][0] <= now - WINDOW_S:
             self._seen.popleft()
         since, before = self._seen[0]
         passed = now - since

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import CHECKPOINT, MOVE, Device, Status, Tenant, devices_of
+from leased.api.answers import CHECKPOINT, MOVE, Called, Device, Status, Tenant, devices_of
 from leased.base.words import size
-from leased.cli.called import Called
 from leased.cli.names import Names
 from leased.cli.rates import GpuRates, JobRates, Rates
 
@@ -23,6 +22,7 @@ STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": 
 STYLES |= {"draining": "red"}
 PARKED_BY = {MOVE: "moves", CHECKPOINT: "saves"}
 
+T = TypeVar("T")
 Key = Callable[[Tenant, JobRates], Any]
 # By what jobs can be sorted; each is a word of the footer.
 SORTS: dict[str, Key] = {
@@ -39,7 +39,7 @@ class View:
     """How status is shown. rates: figures of the last minute; None: status is shown only once.
     wide: there is room for more than 80 columns. ascii: the terminal has only ASCII characters."""
 
-    names: Names = field(default_factory=Names)
+    names: Names
     rates: Rates | None = None
     sort: str = "state"
     wide: bool = False
@@ -116,21 +116,13 @@ def gpus(answer: Status, view: View, most: int | None = None) -> Table:
     title = "handoffs" if view.rates else "lock"
     table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", title)
     called = Called(answer["tenants"])
-    devices = answer["devices"]
-    shown = devices if most is None or len(devices) <= most else devices[: max(0, most - 1)]
-    for device in shown:
-        handoffs = f"{view.of_gpu(device['uuid']).handoffs:.0f}/min"
-        row = _gpu(device, view, called)
-        last = handoffs if view.rates else device["lock"] or "jobs'"
-        table.add_row(*_cells(*row, Text(last)))
-    if len(shown) < len(devices):
-        table.add_row(*_cells(Text(f"+{len(devices) - len(shown)}"), Text("more")))
-    return table
+    return _filled(table, answer["devices"], lambda device: _gpu(device, view, called), most)
 
 
 def _gpu(device: Device, view: View, called: Called) -> list[Text]:
     there, room = device["resident_bytes"], device["usable_bytes"]
-    busy = device["busy_percent"] if view.rates is None else view.of_gpu(device["uuid"]).busy
+    lately = view.of_gpu(device["uuid"])
+    busy = lately.busy if view.rates else device["busy_percent"]
     memory = bar(there / room if room else 0.0, view.ascii)
     wants = device["tenant_bytes"]
     return [
@@ -142,6 +134,7 @@ def _gpu(device: Device, view: View, called: Called) -> list[Text]:
         Text(duration(device["quantum_left_s"])),
         Text(f"{memory} {amounts(wants, room)}", "" if device["fits"] else "yellow"),
         Text("-" if busy is None else f"{busy:.0f}%"),
+        Text(f"{lately.handoffs:.0f}/min" if view.rates else device["lock"] or "jobs'"),
     ]
 
 
@@ -158,12 +151,7 @@ def jobs(answer: Status, view: View, most: int | None = None) -> Table:
         answer["tenants"],
         key=lambda t: (SORTS[view.sort](t, view.of_job(t["job_id"])), t["job_id"]),
     )
-    shown = found if most is None or len(found) <= most else found[: max(0, most - 1)]
-    for tenant in shown:
-        table.add_row(*_cells(*_job(tenant, index, view)))
-    if len(shown) < len(found):
-        table.add_row(*_cells(Text(f"+{len(found) - len(shown)}"), Text("more")))
-    return table
+    return _filled(table, found, lambda tenant: _job(tenant, index, view), most)
 
 
 def _state(tenant: Tenant) -> str:
@@ -221,8 +209,16 @@ def _table(*titles: str) -> Table:
     return table
 
 
-def _cells(*texts: Text) -> list[Text]:
-    """A row of which each cell is one line."""
-    for text in texts:
-        text.no_wrap = True
-    return list(texts)
+def _filled(
+    table: Table, found: Sequence[T], row_of: Callable[[T], list[Text]], most: int | None
+) -> Table:
+    """With a row of one line for each; of more than `most`, the last row counts the others."""
+    shown = found if most is None or len(found) <= most else found[: max(0, most - 1)]
+    rows = [row_of(one) for one in shown]
+    if len(shown) < len(found):
+        rows.append([Text(f"+{len(found) - len(shown)}"), Text("more")])
+    for row in rows:
+        for text in row:
+            text.no_wrap = True
+        table.add_row(*row)
+    return table

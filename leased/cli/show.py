@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from leased.api.answers import Device, Status, devices_of
+from leased.api.answers import Called, Device, Status, devices_of, jobs_on
 from leased.base.requests import shown
 from leased.base.words import count, jobs, named, size
-from leased.cli import (
-    screen,
-    show_chains,
-    show_channels,
-    show_classes,
-    show_memory,
-    show_mps,
-    show_nodes,
-    show_shares,
-    show_usage,
-)
-from leased.cli.called import Called
+from leased.cli import screen, show_gpus, show_jobs
 from leased.cli.names import Names
 from leased.cli.screen import View, cut, duration
-from leased.usage.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
 MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}
@@ -51,20 +37,6 @@ def say(shown: Any) -> None:
     with to.capture() as taken:
         to.print(shown)
     print(*(line.rstrip(" ") for line in taken.get().splitlines()), sep="\n", flush=True)
-
-
-def seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"
-
-
-# How a figure of usage is shown, by its unit.
-AS_TEXT: dict[str, Callable[[Any], str]] = {
-    NS: seconds,
-    BYTES: size,
-    COUNT: str,
-    MEAN: size,
-    ENERGY: lambda joules: f"{joules:.0f} J",
-}
 
 
 def _choices(answer: Status) -> str:
@@ -168,15 +140,14 @@ def notes(answer: Status) -> list[Text]:
     if answer.get("nvml_fault"):
         lines.append(Text(f"NVML: {answer['nvml_fault']}", "bold red"))
     lines += [Text(line, "red") for line in _strays(answer) + _clusters(answer)]
-    if waiting := show_usage.waiting(answer):
+    if waiting := show_jobs.usage_waiting(answer):
         lines.append(Text(f"usage is not in Slurm's accounting yet: {waiting}", "yellow"))
     lines += _modes(answer)
     lines += [Text(line, "yellow") for line in kept_out(answer)]
-    words = [*show_memory.fences(answer), *show_memory.kinds(answer)]
-    words += [*show_memory.fixed(answer), *show_memory.clean(answer)]
-    words += show_mps.lines(answer) + show_shares.lines(answer) + show_classes.lines(answer)
-    words += show_chains.lines(answer) + show_channels.lines(answer) + show_nodes.lines(answer)
-    words += moved(answer)
+    words = [*show_gpus.fences(answer), *show_gpus.kinds(answer), *show_gpus.fixed(answer)]
+    words += show_gpus.clean(answer) + show_gpus.mps(answer) + show_jobs.shares(answer)
+    words += show_jobs.classes(answer) + show_gpus.chains(answer) + show_jobs.time_slices(answer)
+    words += show_jobs.nodes(answer) + moved(answer)
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 
@@ -200,7 +171,7 @@ def _modes(answer: Status) -> list[Text]:
 def _is_free(device: Device, answer: Status) -> bool:
     """No job is there to share it, and nobody has said how it is to be shared."""
     plain = device["mode"] == "shared" and device["lock"] is None
-    return plain and not any(device["uuid"] in devices_of(t) for t in answer["tenants"])
+    return plain and not jobs_on(device, answer)
 
 
 def usual_view(names: Names) -> View:
@@ -219,16 +190,3 @@ def status(answer: Status, view: View) -> RenderableType:
         Text(head), Text(), screen.gpus(answer, view), Text(),
         *said, screen.jobs(answer, view) if answer["tenants"] else Text(NO_JOB),
     )  # fmt: skip
-
-
-def usage(answer: Mapping[str, Any]) -> Table:
-    """A job's usage: a row for each figure, a column for each device."""
-    by_device = answer["usage"]
-    table = Table("", *by_device)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for figure in FIGURES:
-        if any(figure.key in used for used in by_device.values()):
-            words = [AS_TEXT[figure.unit](used.get(figure.key, 0)) for used in by_device.values()]
-            table.add_row(figure.label, *words)
-    return table

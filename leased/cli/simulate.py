@@ -66,8 +66,7 @@ def _recorded(path: Path) -> Observed:
         ) from None
     except OSError as fault:
         raise Refused(
-            f"the record {path} cannot be read ({fault.strerror})",
-            "see docs/daemon.md, A record",
+            f"the record {path} cannot be read ({fault.strerror})", "see docs/daemon.md, A record"
         ) from None
     except Refused as fault:
         raise Refused(f"{path}: {fault}", fault.hint) from None

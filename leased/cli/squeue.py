@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 from leased.base import children
 
@@ -16,7 +17,7 @@ MOST = 1 << 20  # bytes of squeue's answer
 LONGEST = 64  # bytes of a name, so that long ones leave room for those of others
 
 # Names of these jobs by number, of those that Slurm still knows. OSError: nobody answers.
-Ask = Callable[[list[int]], Awaitable[dict[int, str]]]
+Ask = Callable[[list[int]], Coroutine[Any, Any, dict[int, str]]]
 
 
 async def ask_squeue(jobs: list[int], env: Mapping[str, str]) -> dict[int, str]:
@@ -49,9 +50,8 @@ class Question:
     def __init__(self, ask: Ask, jobs: list[int]):
         self.jobs = jobs
         self.names: dict[int, str] | None = None
-        self._ask = ask
-        self._task: asyncio.Task[dict[int, str]] | None = None
         self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(ask(jobs))
         self._thread = threading.Thread(target=self._run, name="squeue", daemon=True)
         self._thread.start()
 
@@ -66,20 +66,9 @@ class Question:
     def stop(self) -> None:
         """End it, and the squeue that it has started."""
         with contextlib.suppress(RuntimeError):  # its loop is closed: it is over
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     def _run(self) -> None:
-        try:
-            self._task = self._loop.create_task(self._answer())
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                self.names = self._loop.run_until_complete(self._task)
-        finally:
-            self._loop.close()
-
-    async def _answer(self) -> dict[int, str]:
-        return await self._ask(self.jobs)
+        with contextlib.closing(self._loop), contextlib.suppress(OSError, asyncio.CancelledError):
+            self.names = self._loop.run_until_complete(self._task)

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,28 @@ from leased.api.client import Answer
 from leased.base import job_names
 from leased.base.errors import Refused
 from leased.config import config
+
+
+class ExitStatus(IntEnum):
+    """Why gpu-leasectl ended; docs/gpu-leasectl.md lists them for scripts."""
+
+    DONE = 0
+    REFUSED = 1  # check: a fault was found
+    USAGE = 2
+    NO_ANSWER = 3
+    TOO_LATE = 4
+    INTERRUPTED = 130  # as shells have it for SIGINT
+
+
+# For people, in --help and in the manual page.
+MEANINGS = {
+    ExitStatus.DONE: "done",
+    ExitStatus.REFUSED: "refused; check: a fault was found",
+    ExitStatus.USAGE: "wrong usage",
+    ExitStatus.NO_ANSWER: "the daemon does not answer; report: slurmdbd does not",
+    ExitStatus.TOO_LATE: "drain --wait: a job still holds the device after --timeout",
+    ExitStatus.INTERRUPTED: "interrupted (top ends with 0)",
+}
 
 
 class WrongUsage(Refused):

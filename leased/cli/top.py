@@ -189,10 +189,7 @@ def _draw(
 
     found = samples(Sampler(ask), interval_s, wait)
     first = next(found)  # a fault of it is said on the screen as it was
-    with (
-        keys.terminal() as typed,
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
+    with keys.terminal() as typed, Live(console=console, screen=True, auto_refresh=False) as live:
         shown = Screen(console, live, act, names)
         shown.show(first)
         for sample in found:

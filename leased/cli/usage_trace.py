@@ -33,12 +33,10 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
         raise Refused(
             f"these jobs ran on {len(nodes)} nodes", f"name one with --node: {', '.join(nodes[:8])}"
         )
-    found = [(row, run) for row, run in found if node in (None, row.node) and _worked(run)]
+    found = [(row, run) for row, run in found if node in (None, row.node) and _work_ns(run) > 0]
     if not found:
-        raise Refused(
-            f"no job{f' of {node}' if node else ''} with a record has used a GPU since then",
-            "choose an earlier time, or see gpu-leasectl report",
-        )
+        words = f"no job{f' of {node}' if node else ''} with a record has used a GPU since then"
+        raise Refused(words, "choose an earlier time, or see gpu-leasectl report")
     if len(found) > MOST_JOBS:
         raise Refused(f"these are {len(found)} jobs", f"choose a time with at most {MOST_JOBS}")
     begin = min(run.since for row, run in found)
@@ -64,10 +62,6 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
 def _most(run: Run, key: str) -> float:
     """Of its GPUs, which it has at the same time."""
     return max(figures.get(key, 0.0) for figures in run.gpus.values())
-
-
-def _worked(run: Run) -> bool:
-    return _work_ns(run) > 0
 
 
 def _work_ns(run: Run) -> int:

@@ -4,6 +4,7 @@ Every key is a field below: what may stand there, its default, its meaning. The 
 docs/configuration.md and slurm-conf/gpu-leased.toml are made of these fields (documents.py writes
 the last two).
 """
+# ruff: noqa: RUF009 # Key.means() gives the same value each time.
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import kinds, options
 from leased.config.job_sets import JobSet
-from leased.config.key import Key, key
+from leased.config.key import Key
 from leased.config.listen_address import ListenAddress
 from leased.policy import DEFAULT as POLICY
 
@@ -65,51 +66,32 @@ class DeviceConfig:
     """[device]. memory, mem_per_shard ("": none) and reserve stay text, since the device's size is
     only known later."""
 
-    memory: str = key(
-        "device.memory",
-        kinds.SOME,
-        "100%",
-        "How much of the device's memory jobs may use.",
+    memory: str = Key("device.memory", kinds.SOME, "100%").means(
+        "How much of the device's memory jobs may use."
     )
-    mem_per_shard: str = key(
-        "device.mem_per_shard",
-        kinds.SOME_OR_NONE,
-        "",
+    mem_per_shard: str = Key("device.mem_per_shard", kinds.SOME_OR_NONE, "").means(
         "How much of the device's memory a job may have for each of its shards; empty: shards say "
-        "nothing of memory (docs/admin.md, Shards that stand for memory).",
+        "nothing of memory (docs/admin.md, Shards that stand for memory)."
     )
-    reserve: str = key(
-        "device.reserve",
-        kinds.RESERVE,
-        kinds.AUTO,
-        'How much memory is kept free for contexts; "auto": as much as they are measured to take.',
+    reserve: str = Key("device.reserve", kinds.RESERVE, kinds.AUTO).means(
+        'How much memory is kept free for contexts; "auto": as much as they are measured to take.'
     )
-    policy: str = key(
-        "device.policy",
-        kinds.POLICY,
-        POLICY,
-        'Who is next: "fcfs" serves who came first, "fair" gives equal time (docs/daemon.md).',
+    policy: str = Key("device.policy", kinds.POLICY, POLICY).means(
+        'Who is next: "fcfs" serves who came first, "fair" gives equal time (docs/daemon.md).'
     )
-    space: str = key(
-        "device.space",
-        kinds.word(kinds.SPACES),
-        options.TIME,
+    space: str = Key("device.space", kinds.word(kinds.SPACES), options.TIME).means(
         'How jobs that are on the device at once share it: "time", by time slices, or "mps", by a '
         "server of NVIDIA's MPS that the daemon runs (docs/mps.md). It changes when no job is on "
-        "the device.",
+        "the device."
     )
-    mps_together: str = key(
-        "device.mps_together",
-        kinds.word(kinds.TOGETHER),
-        kinds.TOGETHER[0],
+    mps_together: str = Key(
+        "device.mps_together", kinds.word(kinds.TOGETHER), kinds.TOGETHER[0]
+    ).means(
         "Whose jobs may be on the device at once under MPS, where a fault of one ends all: those "
-        'of one "user", of one "chain" (docs/chains.md), or of "any" users.',
+        'of one "user", of one "chain" (docs/chains.md), or of "any" users.'
     )
-    link_gib_s: float = key(
-        "device.link_gib_s",
-        kinds.LINK_SPEED,
-        0,
-        "The speed of the link between device and host; 0: it is measured at handoffs.",
+    link_gib_s: float = Key("device.link_gib_s", kinds.LINK_SPEED, 0).means(
+        "The speed of the link between device and host; 0: it is measured at handoffs."
     )
 
 
@@ -117,50 +99,27 @@ class DeviceConfig:
 class ClassesConfig:
     """[classes]. online_memory stays text, since the device's size is only known later."""
 
-    online: JobSet = key(
-        "classes.online",
-        kinds.JOBS,
-        [],
-        "Jobs that are online if they do not say their class.",
+    online: JobSet = Key("classes.online", kinds.JOBS, []).means(
+        "Jobs that are online if they do not say their class."
     )
-    offline: JobSet = key(
-        "classes.offline",
-        kinds.JOBS,
-        [],
-        "The same for offline.",
-    )
-    may_online: JobSet = key(
-        "classes.may_online",
-        kinds.JOBS,
-        [],
+    offline: JobSet = Key("classes.offline", kinds.JOBS, []).means("The same for offline.")
+    may_online: JobSet = Key("classes.may_online", kinds.JOBS, []).means(
         "Jobs that may say class:online, beside those of classes.online. Everybody may say "
-        "class:offline and class:none.",
+        "class:offline and class:none."
     )
-    online_memory: str = key(
-        "classes.online_memory",
-        kinds.SOME,
-        "100%",
-        "How much of a GPU's memory an online job may have at most.",
+    online_memory: str = Key("classes.online_memory", kinds.SOME, "100%").means(
+        "How much of a GPU's memory an online job may have at most."
     )
-    controller: str = key(
-        "classes.controller",
-        kinds.word(kinds.CONTROLLERS),
-        "feedback",
+    controller: str = Key("classes.controller", kinds.word(kinds.CONTROLLERS), "feedback").means(
         'How the time of offline jobs is cut: "feedback" by how long the work of online jobs '
-        'takes, "pid" by the GPU\'s load, "slices" not at all.',
+        'takes, "pid" by the GPU\'s load, "slices" not at all.'
     )
-    unhealthy: str = key(
-        "classes.unhealthy",
-        kinds.word(kinds.UNHEALTHY),
-        "log",
+    unhealthy: str = Key("classes.unhealthy", kinds.word(kinds.UNHEALTHY), "log").means(
         'What follows where a GPU is not well for offline jobs (docs/classes.md): "log" it, '
-        '"refuse" new ones, or also "evict" those that are there when it is over its limits.',
+        '"refuse" new ones, or also "evict" those that are there when it is over its limits.'
     )
-    requeues: int = key(
-        "classes.requeues",
-        kinds.WAITING,
-        3,
-        "A job that has begun anew so often is not evicted.",
+    requeues: int = Key("classes.requeues", kinds.WAITING, 3).means(
+        "A job that has begun anew so often is not evicted."
     )
 
 
@@ -168,24 +127,15 @@ class ClassesConfig:
 class StraysConfig:
     """[strays]: see leased/processes/stray.py, Policy."""
 
-    action: str = key(
-        "strays.action",
-        kinds.word(kinds.STRAYS),
-        "warn",
+    action: str = Key("strays.action", kinds.word(kinds.STRAYS), "warn").means(
         'What happens to a process that uses a GPU without a lease: "count" it, "warn" of it in '
-        'the journal, or also "end" its step.',
+        'the journal, or also "end" its step.'
     )
-    grace_ns: int = key(
-        "strays.grace",
-        kinds.TIME,
-        "10s",
-        "How long such a process may run before its step is ended.",
+    grace_ns: int = Key("strays.grace", kinds.TIME, "10s").means(
+        "How long such a process may run before its step is ended."
     )
-    allow: tuple[str, ...] = key(
-        "strays.allow",
-        kinds.USERS,
-        ["root", "dcgm"],
-        "Users whose processes are named in the journal, but never held against a job.",
+    allow: tuple[str, ...] = Key("strays.allow", kinds.USERS, ["root", "dcgm"]).means(
+        "Users whose processes are named in the journal, but never held against a job."
     )
 
 
@@ -194,27 +144,18 @@ class MetricsConfig:
     """[metrics], for gpu-leased-metrics. listen: None: it listens nowhere. job_devices: the most
     series of a metric. job_mapping_dir: None: no files are written."""
 
-    listen: ListenAddress | None = key(
-        "metrics.listen",
-        kinds.LISTEN,
-        "",
+    listen: ListenAddress | None = Key("metrics.listen", kinds.LISTEN, "").means(
         "Where Prometheus finds the metrics: an address and port on loopback, or a UNIX socket; "
-        "empty: the metrics are not served.",
+        "empty: the metrics are not served."
     )
-    job_devices: int = key(
-        "metrics.job_devices",
-        kinds.SERIES,
-        2048,
+    job_devices: int = Key("metrics.job_devices", kinds.SERIES, 2048).means(
         "How many series each metric of jobs may have, one for each job and GPU. Jobs that begin "
-        "when there are that many are left out.",
+        "when there are that many are left out."
     )
-    job_mapping_dir: Path | None = key(
-        "metrics.job_mapping_dir",
-        kinds.PATH_OR_NONE,
-        "",
+    job_mapping_dir: Path | None = Key("metrics.job_mapping_dir", kinds.PATH_OR_NONE, "").means(
         "The directory for the files that tell dcgm-exporter which jobs have which GPU, for its "
         "--hpc-job-mapping-dir; empty: none. The unit may write "
-        '"/run/gpu-leased-metrics/jobs".',
+        '"/run/gpu-leased-metrics/jobs".'
     )
 
 
@@ -222,45 +163,27 @@ class MetricsConfig:
 class PlacerConfig:
     """[placer], for gpu-lease-placer. rate: changes a second. reserve_after_ns: 0: never."""
 
-    interval_ns: int = key(
-        "placer.interval",
-        kinds.TIME,
-        "1s",
+    interval_ns: int = Key("placer.interval", kinds.TIME, "1s").means(
         "How long the placer waits between two looks at Slurm's jobs and nodes. It waits at least "
-        "three times as long as its last look took, up to 10 s.",
+        "three times as long as its last look took, up to 10 s."
     )
-    hold_ns: int = key(
-        "placer.hold",
-        kinds.PUT_OFF,
-        "5m",
+    hold_ns: int = Key("placer.hold", kinds.PUT_OFF, "5m").means(
         "For how long a job that fits nowhere is put off at a time. If the placer is killed and "
-        "does not come back, the job begins that much later at most.",
+        "does not come back, the job begins that much later at most."
     )
-    rate: float = key(
-        "placer.rate",
-        kinds.RATE,
-        20,
-        "How many jobs the placer changes in a second, at most.",
+    rate: float = Key("placer.rate", kinds.RATE, 20).means(
+        "How many jobs the placer changes in a second, at most."
     )
-    reserve_after_ns: int = key(
-        "placer.reserve_after",
-        kinds.TIME_OR_0,
-        "30m",
+    reserve_after_ns: int = Key("placer.reserve_after", kinds.TIME_OR_0, "30m").means(
         "How long a job waits that fits nowhere until a GPU is kept for it. One GPU at a time is "
         "kept, for the job that has waited for longest; jobs that would make it wait longer do "
-        'not go there. "0": none is kept.',
+        'not go there. "0": none is kept.'
     )
-    state_dir: Path = key(
-        "placer.state_dir",
-        kinds.PATH,
-        "/var/lib/gpu-lease-placer",
-        "The directory in which the placer keeps what it remembers of jobs.",
+    state_dir: Path = Key("placer.state_dir", kinds.PATH, "/var/lib/gpu-lease-placer").means(
+        "The directory in which the placer keeps what it remembers of jobs."
     )
-    runtime_dir: Path = key(
-        "placer.runtime_dir",
-        kinds.PATH,
-        "/run/gpu-lease-placer",
-        "The directory of the placer's sign of life. gpu_share.lua has to name the same path.",
+    runtime_dir: Path = Key("placer.runtime_dir", kinds.PATH, "/run/gpu-lease-placer").means(
+        "The directory of the placer's sign of life. gpu_share.lua has to name the same path."
     )
 
 
@@ -273,281 +196,156 @@ class Config:
     peers_port: 0: jobs on several nodes cannot share GPUs. peers_addresses: by node, host and port.
     """
 
-    runtime_dir: Path = key(
-        "daemon.runtime_dir",
-        kinds.SOCKET_FOLDER,
-        "/run/gpu-leased",
-        "The directory of the sockets, tenant.sock and admin.sock.",
-        at_start=True,
+    runtime_dir: Path = Key("daemon.runtime_dir", kinds.SOCKET_FOLDER, "/run/gpu-leased").means(
+        "The directory of the sockets, tenant.sock and admin.sock.", at_start=True
     )
-    state_dir: Path = key(
-        "daemon.state_dir",
-        kinds.PATH,
-        "/var/lib/gpu-leased",
+    state_dir: Path = Key("daemon.state_dir", kinds.PATH, "/var/lib/gpu-leased").means(
         "The directory of usage.db, in which usage and settings survive a restart of the daemon.",
         at_start=True,
     )
-    preload: str = key(
-        "daemon.preload",
-        kinds.LIBRARY,
-        "/usr/lib/gpu-lease/libgpulease.so",
-        "The interposer, which is put into the processes of sharing jobs.",
+    preload: str = Key("daemon.preload", kinds.LIBRARY, "/usr/lib/gpu-lease/libgpulease.so").means(
+        "The interposer, which is put into the processes of sharing jobs."
     )
-    admin_group: str = key(
-        "daemon.admin_group",
-        kinds.TEXT,
-        "",
-        "The group whose members may use gpu-leasectl as root does; empty: root alone.",
+    admin_group: str = Key("daemon.admin_group", kinds.TEXT, "").means(
+        "The group whose members may use gpu-leasectl as root does; empty: root alone."
     )
-    slurm_conf: str = key(
-        "daemon.slurm_conf",
-        kinds.SLURM_CONF,
-        "",
-        "SLURM_CONF for Slurm's commands and for writing usage; empty: Slurm's own default.",
+    slurm_conf: str = Key("daemon.slurm_conf", kinds.SLURM_CONF, "").means(
+        "SLURM_CONF for Slurm's commands and for writing usage; empty: Slurm's own default."
     )
-    record: Path | None = key(
-        "daemon.record",
-        kinds.PATH_OR_NONE,
-        "",
+    record: Path | None = Key("daemon.record", kinds.PATH_OR_NONE, "").means(
         "The file to record every event in that leases depend on (docs/daemon.md, A record); "
-        'empty: none is kept. The unit may write "/var/lib/gpu-leased/record".',
+        'empty: none is kept. The unit may write "/var/lib/gpu-leased/record".'
     )
-    record_most: int = key(
-        "daemon.record_most",
-        kinds.FILE_SIZE,
-        "64MiB",
-        "The largest size of the record and the older one, FILE.1, together.",
+    record_most: int = Key("daemon.record_most", kinds.FILE_SIZE, "64MiB").means(
+        "The largest size of the record and the older one, FILE.1, together."
     )
-    mps_control: Path = key(
-        "daemon.mps_control",
-        kinds.PATH,
-        "/usr/bin/nvidia-cuda-mps-control",
-        "NVIDIA's program that runs the MPS servers of GPUs with device.space (docs/mps.md).",
-    )
-    tell_placer: bool = key(
-        "daemon.tell_placer",
-        kinds.SWITCH,
-        False,
+    mps_control: Path = Key(
+        "daemon.mps_control", kinds.PATH, "/usr/bin/nvidia-cuda-mps-control"
+    ).means("NVIDIA's program that runs the MPS servers of GPUs with device.space (docs/mps.md).")
+    tell_placer: bool = Key("daemon.tell_placer", kinds.SWITCH, False).means(
         "Whether the daemon writes limits and defaults.options into the Comment of its node in "
         "Slurm, beside what stands there, so that gpu-lease-placer heeds them "
-        "(docs/placement.md).",
+        "(docs/placement.md)."
     )
-    defaults: options.Options = key(
-        "defaults.options",
-        kinds.OPTIONS,
-        _OPTIONS,
+    defaults: options.Options = Key("defaults.options", kinds.OPTIONS, _OPTIONS).means(
         "The options of jobs that give none themselves. If memory is left out it is memory:auto, "
         "and copies are kept in the node's memory alone; if memory:auto is written here, copies "
-        "are kept in the job's own memory where the node has none for them.",
+        "are kept in the job's own memory where the node has none for them."
     )
-    quantum_min_ns: int = key(
-        "limits.quantum_min",
-        kinds.TIME,
-        "30ms",
+    quantum_min_ns: int = Key("limits.quantum_min", kinds.TIME, "30ms").means(
         "The shortest quantum that a job may ask for. A handoff takes as long after a short "
-        "quantum as after a long one.",
+        "quantum as after a long one."
     )
-    quantum_max_ns: int = key(
-        "limits.quantum_max",
-        kinds.TIME,
-        "10m",
-        "The longest quantum that a job may ask for.",
+    quantum_max_ns: int = Key("limits.quantum_max", kinds.TIME, "10m").means(
+        "The longest quantum that a job may ask for."
     )
-    in_flight_ns: int = key(
-        "limits.in_flight",
-        kinds.TIME,
-        "100ms",
-        "How much work a holder may have submitted ahead while another job waits.",
+    in_flight_ns: int = Key("limits.in_flight", kinds.TIME, "100ms").means(
+        "How much work a holder may have submitted ahead while another job waits."
     )
-    drain_ns: int = key(
-        "limits.drain",
-        kinds.TIME,
-        "10s",
+    drain_ns: int = Key("limits.drain", kinds.TIME, "10s").means(
         "How long a revoked job may take to finish the work that it submitted. After that it has "
-        "overrun, and after the same time again the GPU goes to the next job.",
+        "overrun, and after the same time again the GPU goes to the next job."
     )
-    overrun: str = key(
-        "limits.overrun",
-        kinds.word(kinds.OVERRUN),
-        "log",
+    overrun: str = Key("limits.overrun", kinds.word(kinds.OVERRUN), "log").means(
         'What happens to a job that overruns: "log" it, "signal" it, or also "cancel" it when '
         "the GPU goes to the next job. A job that is suspended or stopped is neither signalled nor "
-        "cancelled.",
+        "cancelled."
     )
-    overrun_signal: str = key(
-        "limits.overrun_signal",
-        kinds.word(kinds.SIGNALS),
-        "TERM",
-        'The signal for a job that overruns, where overrun is "signal" or "cancel".',
+    overrun_signal: str = Key("limits.overrun_signal", kinds.word(kinds.SIGNALS), "TERM").means(
+        'The signal for a job that overruns, where overrun is "signal" or "cancel".'
     )
-    park_after_ns: int = key(
-        "limits.park_after",
-        kinds.TIME_OR_NEVER,
-        kinds.NEVER,
+    park_after_ns: int = Key("limits.park_after", kinds.TIME_OR_NEVER, kinds.NEVER).means(
         "A job that has left its GPU idle for this long is parked: its memory leaves the GPU "
-        "until its next launch.",
+        "until its next launch."
     )
-    holder_shown: str = key(
-        "limits.holder_shown",
-        kinds.word(kinds.HOLDER_SHOWN),
-        "job",
+    holder_shown: str = Key("limits.holder_shown", kinds.word(kinds.HOLDER_SHOWN), "job").means(
         "What gpu-leasectl mine shows users of other users' jobs that come before theirs: nothing, "
-        "the job's number, or also its user.",
+        "the job's number, or also its user."
     )
-    move: str = key(
-        "limits.move",
-        kinds.word(kinds.MOVE),
-        "root",
+    move: str = Key("limits.move", kinds.word(kinds.MOVE), "root").means(
         "Who may move a job to another GPU of its node: nobody, root, or also the job's user. "
-        "Slurm does not learn of it (docs/moving.md).",
+        "Slurm does not learn of it (docs/moving.md)."
     )
-    move_idle: bool = key(
-        "limits.move_idle",
-        kinds.SWITCH,
-        False,
+    move_idle: bool = Key("limits.move_idle", kinds.SWITCH, False).means(
         "Whether the daemon itself moves a job that takes turns with others, since their memory "
-        "does not fit together, to a GPU that has room for it and is idle.",
+        "does not fit together, to a GPU that has room for it and is idle."
     )
-    swap: bool = key(
-        "limits.swap",
-        kinds.SWITCH,
-        True,
-        "Whether users may choose memory:swap, which needs host memory (docs/swap.md).",
+    swap: bool = Key("limits.swap", kinds.SWITCH, True).means(
+        "Whether users may choose memory:swap, which needs host memory (docs/swap.md)."
     )
-    swap_host: str = key(
-        "limits.swap_host",
-        kinds.AMOUNT,
-        "80%",
+    swap_host: str = Key("limits.swap_host", kinds.AMOUNT, "80%").means(
         "How much host memory copies of swapped memory may take, of all jobs together. Keep Slurm "
-        "from giving it to jobs, by MemSpecLimit in slurm.conf.",
+        "from giving it to jobs, by MemSpecLimit in slurm.conf."
     )
-    swap_ahead: str = key(
-        "limits.swap_ahead",
-        kinds.AMOUNT,
-        "50%",
-        'How much host memory may be prepared for copies before a handoff needs it; "0%": none.',
+    swap_ahead: str = Key("limits.swap_ahead", kinds.AMOUNT, "50%").means(
+        'How much host memory may be prepared for copies before a handoff needs it; "0%": none.'
     )
-    swap_huge_pages: bool = key(
-        "limits.swap_huge_pages",
-        kinds.SWITCH,
-        False,
-        "Whether copies of swapped memory may lie in huge pages that the site has reserved.",
+    swap_huge_pages: bool = Key("limits.swap_huge_pages", kinds.SWITCH, False).means(
+        "Whether copies of swapped memory may lie in huge pages that the site has reserved."
     )
-    swap_clean: bool = key(
-        "limits.swap_clean",
-        kinds.SWITCH,
-        True,
+    swap_clean: bool = Key("limits.swap_clean", kinds.SWITCH, True).means(
         "Whether swapped memory that still equals its copy is evicted without being copied again; "
-        "the GPU compares them by fingerprints (docs/swap.md).",
+        "the GPU compares them by fingerprints (docs/swap.md)."
     )
-    swap_full: str = key(
-        "limits.swap_full",
-        kinds.word(kinds.SWAP_FULL),
-        "refuse",
-        "Whether an allocation for which swap_host may not suffice is refused, or waits.",
+    swap_full: str = Key("limits.swap_full", kinds.word(kinds.SWAP_FULL), "refuse").means(
+        "Whether an allocation for which swap_host may not suffice is refused, or waits."
     )
-    request_max: float = key(
-        "limits.request_max",
-        kinds.PART,
-        1.0,
-        "How much of a GPU's time one job may request.",
+    request_max: float = Key("limits.request_max", kinds.PART, 1.0).means(
+        "How much of a GPU's time one job may request."
     )
-    request_full: str = key(
-        "limits.request_full",
-        kinds.word(kinds.REQUEST_FULL),
-        "refuse",
+    request_full: str = Key("limits.request_full", kinds.word(kinds.REQUEST_FULL), "refuse").means(
         "Whether a job that requests more of a GPU's time than other jobs have left is refused, or "
-        "waits until enough of them have ended.",
+        "waits until enough of them have ended."
     )
-    request_waiting: int = key(
-        "limits.request_waiting",
-        kinds.WAITING,
-        16,
+    request_waiting: int = Key("limits.request_waiting", kinds.WAITING, 16).means(
         'How many jobs of the node may wait for that, where request_full is "wait"; further jobs '
-        "are refused.",
+        "are refused."
     )
-    lock_off: bool = key(
-        "limits.lock_off",
-        kinds.SWITCH,
-        True,
-        "Whether users may choose lock:off.",
+    lock_off: bool = Key("limits.lock_off", kinds.SWITCH, True).means(
+        "Whether users may choose lock:off."
     )
-    oversub: bool = key(
-        "limits.oversub",
-        kinds.SWITCH,
-        True,
-        "Whether users may choose oversub:on: one job with more memory than the device holds.",
+    oversub: bool = Key("limits.oversub", kinds.SWITCH, True).means(
+        "Whether users may choose oversub:on: one job with more memory than the device holds."
     )
-    exclusion: bool = key(
-        "limits.exclusion",
-        kinds.SWITCH,
-        False,
-        "Whether users may choose exclusion:LABEL, which keeps everybody else's jobs off a GPU.",
+    exclusion: bool = Key("limits.exclusion", kinds.SWITCH, False).means(
+        "Whether users may choose exclusion:LABEL, which keeps everybody else's jobs off a GPU."
     )
-    dmem: bool = key(
-        "limits.dmem",
-        kinds.SWITCH,
-        False,
+    dmem: bool = Key("limits.dmem", kinds.SWITCH, False).means(
         "Whether the kernel too keeps jobs to what they may have of a GPU's memory (mem, "
         "mem_per_shard), where its cgroups have the controller dmem and the driver uses it "
-        "(docs/admin.md, The kernel's cap).",
+        "(docs/admin.md, The kernel's cap)."
     )
-    online_slowdown: float = key(
-        "limits.online_slowdown",
-        kinds.SLOWDOWN,
-        0.05,
+    online_slowdown: float = Key("limits.online_slowdown", kinds.SLOWDOWN, 0.05).means(
         "By how much the work of online jobs may take longer than alone, for the sake of offline "
-        "jobs beside them, or 0.3 ms for each burst where that is more.",
+        "jobs beside them, or 0.3 ms for each burst where that is more."
     )
-    peers_port: int = key(
-        "peers.port",
-        kinds.PORT,
-        0,
+    peers_port: int = Key("peers.port", kinds.PORT, 0).means(
         "The TCP port at which the daemons of other nodes reach this one, the same on all nodes; "
         "0: none, and jobs on several nodes cannot share GPUs.",
         at_start=True,
     )
-    peers_listen: str = key(
-        "peers.listen",
-        kinds.ADDRESS,
-        "",
-        "The address of this node at which it listens there; empty: all of them.",
-        at_start=True,
+    peers_listen: str = Key("peers.listen", kinds.ADDRESS, "").means(
+        "The address of this node at which it listens there; empty: all of them.", at_start=True
     )
-    peers_addresses: dict[str, tuple[str, int]] = key(
-        "peers.addresses",
-        kinds.ADDRESSES,
-        [],
+    peers_addresses: dict[str, tuple[str, int]] = Key("peers.addresses", kinds.ADDRESSES, []).means(
         "Where daemons listen that are not at the NodeAddr that Slurm says, or not at this port, "
         'such as "node1=10.0.0.1:7070".',
         at_start=True,
     )
-    peers_munge: str = key(
-        "peers.munge_socket",
-        kinds.SLURM_CONF,
-        "",
+    peers_munge: str = Key("peers.munge_socket", kinds.SLURM_CONF, "").means(
         "The socket of munged, by which daemons prove who they are; empty: its usual one.",
         at_start=True,
     )
-    peers_tls_certificate: str = key(
-        "peers.tls_certificate",
-        kinds.SLURM_CONF,
-        "",
+    peers_tls_certificate: str = Key("peers.tls_certificate", kinds.SLURM_CONF, "").means(
         "The certificate of this node (PEM), with which daemons speak TLS; set all three of these "
         "on all nodes, or none. Empty: they do not, and what they say is proven and not secret.",
         at_start=True,
     )
-    peers_tls_key: str = key(
-        "peers.tls_key",
-        kinds.SLURM_CONF,
-        "",
+    peers_tls_key: str = Key("peers.tls_key", kinds.SLURM_CONF, "").means(
         "Its key (PEM, without a passphrase), which only root should be able to read.",
         at_start=True,
     )
-    peers_tls_ca: str = key(
-        "peers.tls_ca",
-        kinds.SLURM_CONF,
-        "",
+    peers_tls_ca: str = Key("peers.tls_ca", kinds.SLURM_CONF, "").means(
         "The certificates of the authorities that have signed those of the other nodes (PEM).",
         at_start=True,
     )

@@ -35,10 +35,8 @@ def read(words: list[Any], where: str) -> JobSet:
     for word in words:
         kind, _, name = word.partition(":") if isinstance(word, str) else ("", "", "")
         if word != ALL and (kind not in KINDS or not name):
-            raise Refused(
-                f"{where}: {shown(word)} names no jobs",
-                f"write {', '.join(f'{one}:NAME' for one in KINDS)} or {ALL}",
-            )
+            why = f"{where}: {shown(word)} names no jobs"
+            raise Refused(why, f"write {', '.join(f'{one}:NAME' for one in KINDS)} or {ALL}")
     return JobSet(tuple(words))
 
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from leased.base.errors import Refused
 from leased.base.requests import shown
 from leased.config import job_sets, listen_address, options
+from leased.config.listen_address import LONGEST_PATH
 from leased.policy import names as policy_names
 
 LONGEST_TEXT = 4096  # characters
-LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
@@ -33,12 +33,17 @@ TYPES = {
 T = TypeVar("T")
 
 
+def wrong(where: str, value: object, words: str, hint: str) -> Refused:
+    """A value that is not used. where: the key's name."""
+    return Refused(f"{where} = {shown(value)} {words}", hint)
+
+
 def check(value: Any, type_: type, words: str, where: str) -> None:
     """Refused: a value is not of this type, or a text is not printable. words: what may be
     written."""
     wanted = (int, float) if type_ is float else type_
     if not isinstance(value, wanted) or (type_ is not bool and isinstance(value, bool)):
-        raise Refused(f"{where} = {shown(value)} is not {TYPES[type_]}", f"write {words}")
+        raise wrong(where, value, f"is not {TYPES[type_]}", f"write {words}")
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             _check_text(text, where)
@@ -66,7 +71,7 @@ def named(where: str, read: Callable[[], T]) -> T:
 
 def one_of(value: str, known: tuple[str, ...], where: str) -> str:
     if value not in known:
-        raise Refused(f"{where} = {shown(value)} is not known", f"use one of {', '.join(known)}")
+        raise wrong(where, value, "is not known", f"use one of {', '.join(known)}")
     return value
 
 
@@ -84,14 +89,14 @@ def file_size(text: str, where: str) -> int:
     """Bytes that files may have."""
     size = named(where, lambda: options.parse_amount(text, 0))
     if size < SMALLEST_FILE:
-        raise Refused(f"{where} = {shown(text)} is too little", "write a size of at least 1MiB")
+        raise wrong(where, text, "is too little", "write a size of at least 1MiB")
     return size
 
 
 def some(text: str, where: str) -> str:
     """An amount that is not nothing."""
     if not named(where, lambda: options.parse_amount(text, 1 << 40)):
-        raise Refused(f"{where} = {shown(text)} leaves nothing", "write 1% at least")
+        raise wrong(where, text, "leaves nothing", "write 1% at least")
     return text
 
 
@@ -99,10 +104,8 @@ def gib_s(value: float, where: str) -> float:
     """The speed of a link; 0: not said."""
     # An integer may be too large for a float; and NaN is within no bounds.
     if value != 0 and not SLOWEST_GIB_S <= value <= FASTEST_GIB_S:
-        raise Refused(
-            f"{where} = {shown(value)} is not a speed of a link",
-            f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured",
-        )
+        hint = f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured"
+        raise wrong(where, value, "is not a speed of a link", hint)
     return float(value)
 
 
@@ -110,36 +113,35 @@ def put_off_ns(text: str, where: str) -> int:
     """For how long a job is put off at a time."""
     found = time_ns(text, where)
     if not SHORTEST_HOLD_S * 10**9 <= found <= LONGEST_HOLD_S * 10**9:
-        words = f"{where} = {shown(text)} is out of bounds"
-        raise Refused(words, f"write {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m")
+        hint = f"write {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m"
+        raise wrong(where, text, "is out of bounds", hint)
     return found
 
 
 def within(value: float, where: str, least: float, most: float, words: str) -> float:
     """A number that is so large. words: what may be written."""
     if not least <= value <= most:  # NaN neither
-        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write {words}")
+        raise wrong(where, value, "is out of bounds", f"write {words}")
     return value
 
 
 def port(value: int, where: str) -> int:
     """A TCP port; 0: none."""
     if not 0 <= value <= listen_address.LAST_PORT:
-        most = listen_address.LAST_PORT
-        raise Refused(f"{where} = {shown(value)} is not a port", f"write 1 to {most}, or 0")
+        raise wrong(where, value, "is not a port", f"write 1 to {listen_address.LAST_PORT}, or 0")
     return value
 
 
 def absolute(text: str, where: str) -> str:
     if not text.startswith("/"):
-        raise Refused(f"{where} = {shown(text)} is not an absolute path", "let it begin with /")
+        raise wrong(where, text, "is not an absolute path", "let it begin with /")
     return text
 
 
 def socket_folder(text: str, where: str) -> Path:
     """A directory for sockets, whose paths are short."""
-    if len(absolute(text, where).encode() + SOCKET.encode()) > LONGEST_SOCKET:
-        most = LONGEST_SOCKET - len(SOCKET)
+    if len(absolute(text, where).encode() + SOCKET.encode()) > LONGEST_PATH:
+        most = LONGEST_PATH - len(SOCKET)
         raise Refused(f"{where} is too long for a socket", f"use a path of at most {most} bytes")
     return Path(text)
 
@@ -147,9 +149,7 @@ def socket_folder(text: str, where: str) -> Path:
 def library(text: str, where: str) -> str:
     """A path that can stand in LD_PRELOAD, which spaces and colons divide."""
     if re.search(r"[\s:]", absolute(text, where)):
-        raise Refused(
-            f"{where} = {shown(text)} has a space or a colon", "LD_PRELOAD cannot name such a file"
-        )
+        raise wrong(where, text, "has a space or a colon", "LD_PRELOAD cannot name such a file")
     return text
 
 
@@ -157,7 +157,7 @@ def users(names: list[Any], where: str) -> tuple[str, ...]:
     """Names of users, or their numbers."""
     for name in names:
         if not isinstance(name, str) or not name:
-            raise Refused(f"{where} = {shown(names)} is not a list of users", 'write ["root"]')
+            raise wrong(where, names, "is not a list of users", 'write ["root"]')
         number = name.isascii() and name.isdigit()
         if (number and not (len(name) <= 10 and int(name) <= LAST_UID)) or (
             not number and name.isnumeric()
@@ -227,14 +227,6 @@ def _path(text: str, where: str) -> Path:
     return Path(absolute(text, where))
 
 
-def _path_or_none(text: str, where: str) -> Path | None:
-    return _path(text, where) if text else None
-
-
-def _text_path(text: str, where: str) -> str:
-    return absolute(text, where) if text else ""
-
-
 def _options(text: str, where: str) -> options.Options:
     """Every key has a value: what is left out is ours."""
     return named(where, lambda: options.parse(text)).over(options.PLAIN)
@@ -245,22 +237,18 @@ def _time_or(*none: str) -> Callable[[str, str], int]:
     return lambda text, where: 0 if text in none else time_ns(text, where)
 
 
-def _reserve(text: str, where: str) -> str:
-    return text if text == AUTO else amount(text, where)
-
-
 A_TIME = 'a time such as "500ms", "30s" or "2m"'
 AN_AMOUNT = 'a share such as "50%" or a size such as "40GiB"'
 
 TEXT = Kind(str, "a text", lambda text, _: text)
 SWITCH = Kind(bool, "true or false", lambda value, _: value)
 PATH = Kind(str, "an absolute path", _path)
-PATH_OR_NONE = Kind(str, 'an absolute path, or ""', _path_or_none)
-SLURM_CONF = Kind(str, 'an absolute path, or ""', _text_path)
+PATH_OR_NONE = Kind(
+    str, 'an absolute path, or ""', lambda text, at: _path(text, at) if text else None
+)
+SLURM_CONF = Kind(str, PATH_OR_NONE.words, lambda text, at: absolute(text, at) if text else "")
 SOCKET_FOLDER = Kind(
-    str,
-    f"an absolute path of at most {LONGEST_SOCKET - len(SOCKET)} bytes",
-    socket_folder,
+    str, f"an absolute path of at most {LONGEST_PATH - len(SOCKET)} bytes", socket_folder
 )
 LIBRARY = Kind(str, "an absolute path without spaces and colons", library)
 FILE_SIZE = Kind(str, f'a size such as "64MiB", at least {SMALLEST_FILE >> 20}MiB', file_size)
@@ -270,24 +258,14 @@ TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or(NEVER))
 TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or("0", "0s"))
 AMOUNT = Kind(str, AN_AMOUNT, amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", some)
-SOME_OR_NONE = Kind(
-    str,
-    f'{AN_AMOUNT}, more than nothing, or ""',
-    lambda text, at: some(text, at) if text else "",
+SOME_OR_NONE = Kind(str, f'{SOME.words}, or ""', lambda text, at: some(text, at) if text else "")
+RESERVE = Kind(
+    str, f'{AN_AMOUNT}, or "{AUTO}"', lambda text, at: text if text == AUTO else amount(text, at)
 )
-RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)
-LINK_SPEED = Kind(
-    float,
-    f"GiB/s, {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0",
-    gib_s,
-)
+LINK_SPEED = Kind(float, f"GiB/s, {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0", gib_s)
 SERIES = whole_number(1, 1_000_000)
 RATE = number(0.1, 1000)
-PUT_OFF = Kind(
-    str,
-    f"{A_TIME}, {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m",
-    put_off_ns,
-)
+PUT_OFF = Kind(str, f"{A_TIME}, {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m", put_off_ns)
 SLOWDOWN = number(0.01, 1)
 JOBS = Kind(list, 'a list such as ["partition:serve", "user:alice"]', job_sets.read)
 PORT = Kind(int, f"a whole number, 0 to {listen_address.LAST_PORT}", port)

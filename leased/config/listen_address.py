@@ -47,16 +47,13 @@ def parse(text: str, where: str) -> ListenAddress | None:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
         address = None
-    good_port = port.isascii() and port.isdigit() and len(port) <= 5
-    if address is None or not good_port or not 0 < int(port) <= LAST_PORT:
+    if address is None or not _is_port(port):
         raise Refused(
             f"{where} = {shown(text)} is not an address with a port", f'write "{EXAMPLE}" or a path'
         )
     if not address.is_loopback:
-        raise Refused(
-            f"{where} = {shown(text)} is not on loopback",
-            f'write "{EXAMPLE}", and put a proxy before it that knows who may ask',
-        )
+        words = f"{where} = {shown(text)} is not on loopback"
+        raise Refused(words, f'write "{EXAMPLE}", and put a proxy before it that knows who may ask')
     return ListenAddress(str(address), int(port))
 
 
@@ -78,8 +75,11 @@ def of_nodes(said: list[Any], where: str) -> dict[str, tuple[str, int]]:
     for text in said:
         node, _, place = text.partition("=") if isinstance(text, str) else ("", "", "")
         host, _, port = place.rpartition(":")
-        good = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= LAST_PORT
-        if not node or not host or not good:
+        if not node or not host or not _is_port(port):
             raise Refused(f"{where}: {shown(text)} is no node's address", f'write "{NODE_EXAMPLE}"')
         found[node] = (host.removeprefix("[").removesuffix("]"), int(port))
     return found
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= LAST_PORT

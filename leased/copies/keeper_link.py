@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leased.base.periods import to_next
+from leased.base.waiting import to_next
 from leased.copies.asks import Ask, Asks, Made
 from leased.copies.unfreed import Owner
 

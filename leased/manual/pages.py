@@ -5,7 +5,7 @@ from __future__ import annotations
 from _gpulease import ffi, lib
 
 from leased.cli import ctl
-from leased.cli.exit_status import MEANINGS
+from leased.cli.subcommand import MEANINGS
 from leased.config import config, documents
 from leased.copies import keeper
 from leased.manual import arguments, roff

@@ -12,35 +12,28 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import stat
 from pathlib import Path
 
-from leased.api.answers import Status, devices_of
-from leased.base import text_file
+from leased.api.answers import Status, jobs_on
+from leased.base import owners, text_file
 
 log = logging.getLogger("gpu-leased-metrics")
 
 OURS = ".gpu-lease.json"  # what we have written, for the one after us
 MODE = 0o644
 MOST_BYTES = 1 << 20  # of a file; those that are ours are far shorter
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def wanted(status: Status) -> dict[str, str]:
     """The files for a status: their content by their names."""
     found = {}
     for device in status["devices"]:
-        jobs = [t["job_id"] for t in status["tenants"] if device["uuid"] in devices_of(t)]
+        jobs = [t["job_id"] for t in jobs_on(device, status)]
         if jobs:
             name = str(device.get("number", device["index"]))
             found[name] = "".join(f"{job}\n" for job in sorted(jobs))
     return found
-
-
-def others_may_write(found: os.stat_result) -> bool:
-    """Whether others than root and this process's user may change what is in the directory."""
-    return bool(found.st_mode & OTHERS) or found.st_uid not in (0, os.geteuid())
 
 
 class JobMapping:
@@ -93,7 +86,7 @@ class JobMapping:
         found = self.directory.stat()
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", str(self.directory))
-        if others_may_write(found):
+        if owners.others(found, owners.TO_WRITE):
             raise PermissionError(errno.EPERM, "others may write to it", str(self.directory))
 
     def _now(self, name: str) -> str | None:

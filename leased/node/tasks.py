@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from leased.base.periods import to_next
+from leased.base.waiting import to_next
 
 log = logging.getLogger("gpu-leased")
 

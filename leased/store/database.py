@@ -20,8 +20,8 @@ import stat
 import time
 from pathlib import Path
 
+from leased.base import owners
 from leased.base.errors import Refused
-from leased.store import owners
 from leased.store.codes import CORRUPT, NOTADB, READONLY, code_of, with_code
 from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, OLDEST, TABLES, VERSION
 from leased.store.syncer import LOG_MOST

@@ -89,7 +89,12 @@ class Reader:
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
         record = record_of(row, usage, totals_of(columns.parsed(row, "totals")))
         remembered = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
-        who = self._good("parked", "WHERE job_id = ?", (job_id,), _parked_by)
+        who = self._good(
+            "parked",
+            "WHERE job_id = ?",
+            (job_id,),
+            lambda row: columns.text(row, "who", NAME_LONGEST),
+        )
         found = replace(record, remembered=next(remembered, None), parked_by=next(who, None))
         return self._with_steps(found)
 
@@ -173,10 +178,6 @@ def _usage(row: Row) -> tuple[str, Usage]:
 
 def _remembered(row: Row) -> PolicyState:
     return PolicyState(columns.text(row, "policy", NAME_LONGEST), columns.text(row, "state"))
-
-
-def _parked_by(row: Row) -> str:
-    return columns.text(row, "who", NAME_LONGEST)
 
 
 def _counted(said: Any) -> Usage:

@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from leased.base import text_file
+from leased.base import owners, text_file
 from leased.processes import procfs
 from leased.processes.identity import ProcessId
-from leased.store import columns, owners, reading, writing
+from leased.store import columns, reading, writing
 from leased.store.records import TenantRecord
 
 log = logging.getLogger("gpu-leased")

@@ -138,10 +138,7 @@ class Store:
         self.flush()
 
     def close_tenant(
-        self,
-        job_id: int,
-        usage: Mapping[str, Usage],
-        steps: Mapping[str, StepUsage] | None = None,
+        self, job_id: int, usage: Mapping[str, Usage], steps: Mapping[str, StepUsage] | None = None
     ) -> None:
         """The tenant is over; its usage waits for Slurm's accounting. steps: None: as stored."""
         self._kept.set_usage(job_id, usage)

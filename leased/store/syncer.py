@@ -59,24 +59,18 @@ class Syncer:
                 return
             try:
                 self._sync()
+                self.error = None
             except (OSError, sqlite3.Error) as fault:
                 self.error = fault
-            else:
-                self.error = None
 
     def _sync(self) -> None:
-        log = os.open(self.log_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(log)
-        finally:
-            os.close(log)
+        with self.log_path.open("rb") as log:
+            os.fsync(log.fileno())
         if self.log_is_long():
             self._move_log()
 
     def _move_log(self) -> None:
         """As far as nobody reads it; the daemon writes meanwhile."""
-        db = sqlite3.connect(f"file:{quote(str(self.path))}?mode=rw", uri=True)
-        try:
+        name = f"file:{quote(str(self.path))}?mode=rw"
+        with contextlib.closing(sqlite3.connect(name, uri=True)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        finally:
-            db.close()

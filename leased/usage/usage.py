@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 NS, BYTES, COUNT, MEAN, ENERGY = "ns", "bytes", "count", "mean", "energy"
 KIB_MS = 1024 * 1_000_000  # bytes times ns in a KiB times a ms
@@ -24,12 +24,16 @@ class Figure:
     it is 0. meaning: for people who read sacct; docs/accounting.md says how it is measured.
     """
 
-    name: str
     label: str
     unit: str
-    meaning: str
     largest: bool = False
     rare: bool = False
+    meaning: str = ""
+    name: str = ""
+
+    def means(self, meaning: str) -> int:
+        """One line of Usage."""
+        return field(default=0, metadata={"figure": replace(self, meaning=meaning)})
 
     @property
     def key(self) -> str:
@@ -54,81 +58,58 @@ class Figure:
         return max(values, default=0) if self.largest else sum(values)
 
 
-def figure(
-    label: str, unit: str, meaning: str, *, largest: bool = False, rare: bool = False
-) -> int:
-    """One line of Usage."""
-    told = {"label": label, "unit": unit, "meaning": meaning, "largest": largest, "rare": rare}
-    return field(default=0, metadata=told)
-
-
 @dataclass
 class Usage:
     """The usage of one device by one tenant."""
 
-    time_ns: int = figure("time", NS, "seconds the job was on the node with this GPU")
-    lease_ns: int = figure(
-        "lease",
-        NS,
+    time_ns: int = Figure("time", NS).means("seconds the job was on the node with this GPU")
+    lease_ns: int = Figure("lease", NS).means(
         "seconds the job held the GPU; time side by side is divided among those who shared it, "
-        "so the leases of a GPU never add up to more than the clock",
+        "so the leases of a GPU never add up to more than the clock"
     )
-    shared_ns: int = figure("side by side", NS, "seconds it ran side by side with other jobs")
-    wait_ns: int = figure("wait", NS, "seconds it waited for the GPU")
-    measured_ns: int = figure(
-        "measured", NS, "seconds of its lease in which NVML said how busy the GPU was"
+    shared_ns: int = Figure("side by side", NS).means("seconds it ran side by side with other jobs")
+    wait_ns: int = Figure("wait", NS).means("seconds it waited for the GPU")
+    measured_ns: int = Figure("measured", NS).means(
+        "seconds of its lease in which NVML said how busy the GPU was"
     )
-    busy_ns: int = figure("busy", NS, "seconds of those in which work was under way")
-    idle_resident_ns: int = figure(
-        "idle",
-        NS,
-        "seconds some of its memory was on the GPU while it neither waited nor had work under way",
+    busy_ns: int = Figure("busy", NS).means("seconds of those in which work was under way")
+    idle_resident_ns: int = Figure("idle", NS).means(
+        "seconds some of its memory was on the GPU while it neither waited nor had work under way"
     )
-    handoffs: int = figure("handoffs", COUNT, "how often it got the GPU after another job")
-    moved_bytes: int = figure(
-        "moved",
-        BYTES,
+    handoffs: int = Figure("handoffs", COUNT).means("how often it got the GPU after another job")
+    moved_bytes: int = Figure("moved", BYTES).means(
         "what had to move at its handoffs, as the daemon reckons it, without what left unchanged "
         "(`clean_bytes`); what the driver pages on its own while jobs run side by side, as with "
-        "`lock:off`, no interface tells",
+        "`lock:off`, no interface tells"
     )
-    moved_out_bytes: int = figure(
-        "moved out",
-        BYTES,
+    moved_out_bytes: int = Figure("moved out", BYTES).means(
         "what of `moved_bytes` left the GPU: its own memory, or that of others to make room for "
-        "it; the rest is what came in",
+        "it; the rest is what came in"
     )
-    clean_bytes: int = figure(
-        "left clean",
-        BYTES,
+    clean_bytes: int = Figure("left clean", BYTES, rare=True).means(
         "what of its memory left the GPU without being copied, as nothing had changed it since it "
-        "was last copied; left out where there was none",
-        rare=True,
+        "was last copied; left out where there was none"
     )
-    peak_bytes: int = figure(
-        "peak memory", BYTES, "the most memory that it had at once", largest=True
+    peak_bytes: int = Figure("peak memory", BYTES, largest=True).means(
+        "the most memory that it had at once"
     )
-    peak_resident_bytes: int = figure(
-        "peak resident", BYTES, "the most of it that was on the GPU at once", largest=True
+    peak_resident_bytes: int = Figure("peak resident", BYTES, largest=True).means(
+        "the most of it that was on the GPU at once"
     )
-    wanted_kib_ms: int = figure(
-        "mean memory", MEAN, "the memory that it had, on average over its time"
+    wanted_kib_ms: int = Figure("mean memory", MEAN).means(
+        "the memory that it had, on average over its time"
     )
-    resident_kib_ms: int = figure(
-        "mean resident", MEAN, "what of it was on the GPU, on average over its time"
+    resident_kib_ms: int = Figure("mean resident", MEAN).means(
+        "what of it was on the GPU, on average over its time"
     )
-    overruns: int = figure("overruns", COUNT, "how often it did not give the GPU back in time")
-    strays: int = figure(
-        "strays",
-        COUNT,
-        "processes of it that used the GPU without a lease; left out where there were none",
-        rare=True,
+    overruns: int = Figure("overruns", COUNT).means(
+        "how often it did not give the GPU back in time"
     )
-    energy_mj: int = figure(
-        "energy",
-        ENERGY,
-        "joules that the GPU took meanwhile, its part of them; left out where NVML does not say",
-        rare=True,
+    strays: int = Figure("strays", COUNT, rare=True).means(
+        "processes of it that used the GPU without a lease; left out where there were none"
+    )
+    energy_mj: int = Figure("energy", ENERGY, rare=True).means(
+        "joules that the GPU took meanwhile, its part of them; left out where NVML does not say"
     )
 
     def amounts(self) -> dict[str, int]:
@@ -149,7 +130,7 @@ class Usage:
         self.moved_out_bytes = max(0, self.moved_out_bytes - out)
 
 
-FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))
+FIGURES = tuple(replace(line.metadata["figure"], name=line.name) for line in fields(Usage))
 NAMES = tuple(figure.name for figure in FIGURES)
 _AMOUNTS = operator.attrgetter(*NAMES)
 

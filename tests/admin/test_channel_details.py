@@ -10,7 +10,7 @@ from _gpulease import ffi, lib
 
 from leased.admin import details
 from leased.api.answers import Channels, Slices
-from leased.cli import show_channels
+from leased.cli import show_jobs
 from leased.slices import controller
 from leased.wire import header
 from tests.cli.fake_status import status
@@ -60,29 +60,25 @@ def test_a_job_is_controlled_if_all_its_groups_are(
     assert (found["given_up"], found["why_given_up"]) == (0, None)
 
 
-def test_the_last_one_counts() -> None:
+def process(*said: bytes) -> tuple[Door, Any]:
+    """A process that has said this after its HELLO, and its connection."""
     door = Door()
     sock = door.connect()
-    door.say(sock, HELLO)
-    for said in (channels(CONTROLLED), channels(*MPS), channels(NONE)):
-        door.say(sock, said)
-    assert details.channels(door.leases, door.tenant)["state"] == "none"
+    for message in (HELLO, *said):
+        door.say(sock, message)
+    return door, sock
 
 
-def test_a_process_that_is_gone_says_nothing() -> None:
-    door = Door()
-    sock = door.connect()
-    door.say(sock, HELLO)
-    door.say(sock, channels(*MPS))
-    door.say(sock, b"")
+@pytest.mark.parametrize(
+    "said", [(channels(CONTROLLED), channels(*MPS), channels(NONE)), (channels(*MPS), b"")]
+)
+def test_the_last_word_of_a_process_counts_while_it_is_there(said: tuple[bytes, ...]) -> None:
+    door, _ = process(*said)
     assert details.channels(door.leases, door.tenant)["state"] == "none"
 
 
 def test_a_state_that_cannot_be_is_refused() -> None:
-    door = Door()
-    sock = door.connect()
-    door.say(sock, HELLO)
-    door.say(sock, channels(3))
+    _, sock = process(channels(3))
     assert refusal(sock) == "channel groups in state 3"
 
 
@@ -103,8 +99,8 @@ def test_jobs_whose_slices_cannot_be_set_are_named() -> None:
     answer["tenants"][1]["channels"] = of_job(MPS)
     answer["tenants"][2]["channels"] = of_job((CONTROLLED, b""))
     assert (
-        show_channels.uncontrolled(answer)
-        == show_channels.lines(answer)
+        show_jobs.uncontrolled(answer)
+        == show_jobs.time_slices(answer)
         == ["job 101: its time slices are the driver's (1 of 1 process): MPS has the channels"]
     )
 
@@ -114,7 +110,7 @@ def test_stops_that_were_given_up_are_counted_and_shown() -> None:
     late = (CONTROLLED, b"its copies did not end", 1), (CONTROLLED, b"a thread was in a call", 3)
     answer["tenants"][1]["channels"] = said = of_job(*late, (CONTROLLED, b""))
     assert (said["state"], said["why"], said["given_up"]) == ("controlled", None, 4)
-    [line] = show_channels.lines(answer)
+    [line] = show_jobs.time_slices(answer)
     assert line.startswith("job 101: 4 times its work could not be stopped in mid-kernel")
     assert line.endswith("waited for: a thread was in a call")
 
@@ -128,7 +124,7 @@ def test_what_was_chosen_is_said_with_its_reason() -> None:
     for tenant, other in zip_strict(answer["tenants"], chosen):
         tenant["slices"] = {"GPU-1": cast("Slices", made | other)}
     why = "of GPU 1: it is alone on the GPU"
-    assert show_channels.lines(answer) == [
+    assert show_jobs.time_slices(answer) == [
         f"jobs 101, 99_4 have time slices of 50 us {why}",
         f"job 102 has time slices of 20.0 ms in 25.0% of the time {why}",
         f"job 103 has the driver's time slices in 30.0% of the time {why}",
@@ -136,11 +132,9 @@ def test_what_was_chosen_is_said_with_its_reason() -> None:
 
 
 def test_a_job_is_told_what_it_has_on_each_device() -> None:
-    door = Door()
+    door, sock = process()
     said = details.slices(door.leases, door.tenant)
     assert said == {UUID: {"slice_s": None, "duty": 1.0, "why": "it holds no lease"}}
-    sock = door.connect()
-    door.say(sock, HELLO)
     door.say(sock, REQUEST)
     for _ in range(2):
         door.leases.slices.measured(UUID, 100, {os.getpid(): 100})

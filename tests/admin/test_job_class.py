@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from leased.admin import job_class
 from leased.base.errors import Refused
 from leased.config import config, options
+from leased.config.config import ClassesConfig
 from leased.config.job_sets import JobSet, Owner
 from leased.config.options import Options, Resolved
 from tests.support.node_requests import GIB, ROOT_PEER, STEP, UUIDS, Node
@@ -24,10 +24,11 @@ SITE = config.parse(
 ).classes
 
 
-def resolve(text: str, job: Owner, defaults: Options | None = None) -> Resolved:
+def resolve(
+    text: str, job: Owner, defaults: Options = options.PLAIN, site: ClassesConfig = SITE
+) -> Resolved:
     said = options.parse(text)
-    base = (defaults or Options()).over(options.PLAIN)
-    return job_class.resolve(Resolved.of(said, base), said, job, SITE)
+    return job_class.resolve(Resolved.of(said, defaults), said, job, site)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,8 @@ def test_the_refusal_names_where_it_is_allowed() -> None:
     with pytest.raises(Refused) as told:
         resolve("class:online", Owner(1000, "gpu"))
     assert "partition:serve, qos:prod, account:ml" in str(told.value.hint)
-    nowhere = config.Config().classes
     with pytest.raises(Refused) as told:
-        job_class.resolve(
-            Resolved.of(Options(job_class="online"), options.PLAIN),
-            Options(job_class="online"),
-            Owner(0),
-            nowhere,
-        )
+        resolve("class:online", Owner(0), site=config.Config().classes)
     assert "nowhere yet" in str(told.value.hint)
 
 
@@ -92,12 +87,7 @@ def test_a_default_of_the_site_is_for_everybody() -> None:
 
 def test_users_are_meant_by_name_and_number_and_nobody_else() -> None:
     me = pwd.getpwuid(os.getuid()).pw_name
-    named = replace(
-        SITE,
-        may_online=config.parse(
-            f'[classes]\nmay_online = ["user:{me}"]\n'.encode()
-        ).classes.may_online,
-    )
+    named = config.from_dict({"classes": {"may_online": [f"user:{me}"]}}).classes
     assert named.may_online.has(Owner(os.getuid()))
     assert not named.may_online.has(Owner(4_000_000_000))
 
@@ -108,10 +98,7 @@ def test_a_word_that_names_no_jobs_is_refused_with_what_may_be_written(word: str
         config.parse(f'[classes]\nonline = ["{word}"]\n'.encode())
 
 
-def test_a_job_is_registered_with_its_class_and_an_online_one_has_less_memory(
-    tmp_path: Path,
-) -> None:
-    node = Node(tmp_path)
+def test_a_job_is_registered_with_its_class_and_an_online_one_has_less_memory(node: Node) -> None:
     site = replace(SITE, online_memory="40%", may_online=JobSet(("user:1000",)))
     node.admin.config = replace(node.config, classes=site)
     found = {name: node.register(n, f"class:{name}") for n, name in ((1, "online"), (2, "none"))}
@@ -123,4 +110,3 @@ def test_a_job_is_registered_with_its_class_and_an_online_one_has_less_memory(
     assert [node.leases.tenants.loop.arbiter.tenants[n].offline for n in (1, 3)] == [False, True]
     node.restart()
     assert node.leases.tenants[3].given.job_class == "offline"
-    node.store.close()

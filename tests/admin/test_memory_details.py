@@ -10,7 +10,7 @@ from _gpulease import lib
 
 from leased.admin import details
 from leased.api.answers import Status
-from leased.cli import show_memory
+from leased.cli import show_gpus
 from leased.leasing.tenant import Tenant
 from leased.wire import client_messages
 from tests.support.fake_client import FakeClient
@@ -35,13 +35,8 @@ def tenant(*clean: int, swaps: bool = True, fixed: Mapping[str, int] | None = No
 def test_each_reason_is_said_with_its_bytes(why: str) -> None:
     found = details.fixed(tenant(1, 1, fixed={why: 4 * MIB}))
     assert found == {UUID: {why: 8 * MIB}}
-    (line,) = show_memory.fixed(answer(fixed=found))
-    assert line == f"job 7: of GPU 3 8.0 MiB {show_memory.FIXED[why]} cannot leave"
-
-
-def test_memory_that_can_leave_is_not_named() -> None:
-    assert details.fixed(tenant(1)) == {}
-    assert show_memory.fixed(answer(fixed={})) == []
+    (line,) = show_gpus.fixed(answer(fixed=found))
+    assert line == f"job 7: of GPU 3 8.0 MiB {show_gpus.FIXED[why]} cannot leave"
 
 
 @pytest.mark.parametrize("code", details.CLEAN)
@@ -51,7 +46,7 @@ def test_each_state_of_clean_memory_has_words(code: int) -> None:
     if code in (lib.GL_CLEAN_UNKNOWN, lib.GL_CLEAN_ON):
         state, why = "on", ""
     assert found == {"state": state, "why": why or None, "left_bytes": 0}
-    lines = show_memory.clean(answer(clean=found))
+    lines = show_gpus.clean(answer(clean=found))
     assert lines == ([f"job 7: clean memory is copied all the same: {why}"] if why else [])
 
 
@@ -75,12 +70,12 @@ def test_a_state_of_a_later_release_is_no_fault() -> None:
 
 def test_managed_memory_is_never_clean() -> None:
     assert details.clean(tenant(0, swaps=False), True, 0) is None
-    assert show_memory.clean(answer(clean=None)) == []
+    assert show_gpus.clean(answer(clean=None)) == []
 
 
 def test_memory_evicted_without_a_copy_is_shown() -> None:
     found = details.clean(tenant(lib.GL_CLEAN_ON), True, 5 * MIB)
-    assert show_memory.clean(answer(clean=found)) == [
+    assert show_gpus.clean(answer(clean=found)) == [
         "job 7: 5.0 MiB were evicted without being copied again"
     ]
 
@@ -92,7 +87,7 @@ def test_the_kind_is_said_with_its_reason_and_jobs_that_have_the_same_together()
     )
     status["tenants"].append(cast("Any", status["tenants"][0] | {"job": "9"}))
     status["tenants"].append(cast("Any", {"job": "10", "memory": "swap", "memory_why": None}))
-    assert show_memory.kinds(status) == [
+    assert show_gpus.kinds(status) == [
         "jobs 7, 9 have swapped memory: there is host memory",
         "job 8_1 has managed memory: asked",
     ]

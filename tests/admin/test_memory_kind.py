@@ -22,11 +22,7 @@ def kind(node: Node, job: int, options: str, memory_mib: int = 0) -> str:
     [
         ("memory:swap,lock:off", 0, "memory:swap does not go with lock:off"),
         ("memory:swap,oversub:on", 0, "memory:swap does not go with oversub:on"),
-        (
-            "memory:swap",
-            100,
-            "GiB of host memory besides .*, and this step has 0.1",
-        ),
+        ("memory:swap", 100, "GiB of host memory besides .*, and this step has 0.1"),
     ],
 )
 def test_a_job_that_may_not_swap_is_told_why(

@@ -20,7 +20,7 @@ from leased.admin.admin import Admin
 from leased.admin.jobs import Jobs
 from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
-from leased.config import config
+from leased.config import config, kinds
 from leased.config.config import KEYS
 from leased.core.tenant_events import MemoryChanged, SpeedMeasured
 from leased.gpus import devices
@@ -137,13 +137,13 @@ class Node:
 
 # A value that is not the usual one.
 CHANGED = {
+    **{key.path: str(not key.default).lower() for key in KEYS if key.kind is kinds.SWITCH},
     "daemon.preload": '"/opt/other.so"',
     "daemon.admin_group": '"nogroup"',
     "daemon.slurm_conf": '"/opt/slurm.conf"',
     "daemon.record": '"ROOT/record"',
     "daemon.record_most": '"2MiB"',
     "daemon.mps_control": '"/opt/mps-control"',
-    "daemon.tell_placer": "true",
     "defaults.options": '"tq:7"',
     "limits.quantum_min": '"1s"',
     "limits.quantum_max": '"40s"',
@@ -154,20 +154,12 @@ CHANGED = {
     "limits.holder_shown": '"nothing"',
     "limits.park_after": '"60m"',
     "limits.move": '"users"',
-    "limits.move_idle": "true",
-    "limits.swap": "false",
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
     "limits.swap_ahead": '"10%"',
     "limits.request_max": "0.5",
     "limits.request_full": '"wait"',
     "limits.request_waiting": "3",
-    "limits.swap_huge_pages": "true",
-    "limits.swap_clean": "false",
-    "limits.lock_off": "false",
-    "limits.oversub": "false",
-    "limits.exclusion": "true",
-    "limits.dmem": "true",
     "limits.online_slowdown": "0.1",
     "classes.online": '["partition:a"]',
     "classes.offline": '["qos:b"]',
@@ -188,15 +180,12 @@ CHANGED = {
     "strays.allow": "[]",
 }
 AT_THE_NEXT_START = {
-    "daemon.runtime_dir": '"/opt/elsewhere"',
-    "daemon.state_dir": '"/opt/elsewhere"',
+    **dict.fromkeys(("daemon.runtime_dir", "daemon.state_dir"), '"/opt/elsewhere"'),
     "peers.port": "7070",
     "peers.listen": '"10.0.0.1"',
     "peers.addresses": '["a=10.0.0.2:7070"]',
     "peers.munge_socket": '"/opt/elsewhere"',
-    "peers.tls_certificate": '"/opt/elsewhere"',
-    "peers.tls_key": '"/opt/elsewhere"',
-    "peers.tls_ca": '"/opt/elsewhere"',
+    **{f"peers.tls_{what}": '"/opt/elsewhere"' for what in ("certificate", "key", "ca")},
 }
 # Other processes read these when they start: gpu-leased-metrics, gpu-lease-placer.
 OF_OTHERS = {key.path for key in KEYS if key.section in ("metrics", "placer")}

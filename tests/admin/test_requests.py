@@ -32,18 +32,17 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def admin(tmp_path: Path) -> Iterator[Admin]:
-    """One GPU of 1 GiB, and job 7 on it."""
+    """18 GPUs of 1 GiB each."""
     settings = config.from_dict({"daemon": {"preload": str(PRELOAD)}})
-    gpus = [devices.configured(Gpu(0, "GPU-0", "H200", 1 << 30, 1 << 30), settings)]
-    leases = Leases(gpus, lambda: 0)
+    made = [Gpu(n, f"GPU-{n}", "H200", 1 << 30, 1 << 30) for n in range(18)]
+    leases = Leases([devices.configured(gpu, settings) for gpu in made], lambda: 0)
     store = Store(tmp_path / "usage.db")
-    made = Admin(settings, Jobs(leases, store), lambda: None, lambda _: None)
-    made.handle({"op": "register", **STEP}, ROOT)
-    yield made
+    yield Admin(settings, Jobs(leases, store), lambda: None, lambda _: None)
     store.close()
 
 
 def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
+    admin.handle({"op": "register", **STEP}, ROOT)
     unread = []
     for op, (_, known, _) in admin.operations.items():
         for name in known:
@@ -59,16 +58,10 @@ def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
     assert unread == []
 
 
-def test_a_job_with_more_gpus_than_one_can_share_is_refused(tmp_path: Path) -> None:
+def test_a_job_with_more_gpus_than_one_can_share_is_refused(admin: Admin) -> None:
     """Also where a further step would give it more."""
-    settings = config.from_dict({"daemon": {"preload": str(PRELOAD)}})
-    made = [Gpu(n, f"GPU-{n}", "H200", 1 << 30, 1 << 30) for n in range(18)]
-    leases = Leases([devices.configured(gpu, settings) for gpu in made], lambda: 0)
-    store = Store(tmp_path / "usage.db")
-    admin = Admin(settings, Jobs(leases, store), lambda: None, lambda _: None)
     with pytest.raises(Refused, match="can share at most 16 GPUs of a node, and this one has 17"):
         admin.handle({"op": "register", **STEP, "gpus": list(range(17))}, ROOT)
     admin.handle({"op": "register", **STEP, "gpus": list(range(16))}, ROOT)
     with pytest.raises(Refused, match="can share at most 16 GPUs of a node, and this one has 17"):
         admin.handle({"op": "register", **STEP, "gpus": [17]}, ROOT)
-    store.close()

@@ -45,10 +45,8 @@ def test_shards_that_stand_for_more_than_the_gpu_fence_nothing(node: Node) -> No
 
 def test_gpus_differ(node: Node) -> None:
     fence(node, "1GiB", "3GiB")
-    assert node.register(7, shards=2, gpus=[0, 1], shards_of=[1, 1]).totals == {
-        UUIDS[0]: GIB,
-        UUIDS[1]: 3 * GIB,
-    }
+    totals = node.register(7, shards=2, gpus=[0, 1], shards_of=[1, 1]).totals
+    assert totals == {UUIDS[0]: GIB, UUIDS[1]: 3 * GIB}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli import show_shares
+from leased.cli import show_jobs
 from tests.conftest import Start
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -63,7 +63,7 @@ def test_it_waits_where_the_site_wants_that(leased: Leased) -> None:
     assert register(leased, 4, "limit:0.5") == "", "it requests nothing"
     assert lacking(leased) == [2, 3]
     assert any(
-        said.startswith("job 2 waits for its share: ") for said in show_shares.lines(status(leased))
+        said.startswith("job 2 waits for its share: ") for said in show_jobs.shares(status(leased))
     )
     end(leased, 1)
     assert lacking(leased) == []

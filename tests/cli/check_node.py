@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from _gpulease import lib
@@ -18,8 +19,8 @@ from _gpulease import lib
 from leased import __version__
 from leased.base.errors import NoAnswer
 from leased.cli import check
-from leased.cli.checks import daemon, driver, libslurm
-from leased.cli.checks.finding import Finding
+from leased.cli.checks import daemon, driver, libraries
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding
 from leased.gpus.nvml import Silent
 from leased.slurm import node_gres, slurmconf
 from leased.slurm.node_gres import NodeGres
@@ -58,6 +59,7 @@ class Node:
     def __post_init__(self) -> None:
         for name in ("etc", "run", "lib"):
             (self.root / name).mkdir()
+        self.config = self.root / "etc" / "gpu-leased.toml"
         self.files = [self.root / "dev0", self.root / "dev1"]
         for file in self.files:
             file.touch()
@@ -111,10 +113,14 @@ class Node:
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
 
-    def look(self) -> list[Finding]:
-        self.findings = findings = check.run(self.root / "etc" / "gpu-leased.toml", None)
+    def look(self, name: str | None = None, *, controller: bool = False) -> list[Finding]:
+        self.findings = findings = check.run(self.config, None, name, controller)
         self.found = {finding.id: finding for finding in findings}
         return findings
+
+    def faults(self, name: str | None = None) -> list[Finding]:
+        """What is found that is not in order."""
+        return [finding for finding in self.look(name) if finding.level != OK]
 
 
 def make_library(path: Path, text: str, mark: str = "", *arguments: str) -> None:
@@ -162,7 +168,7 @@ def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(slurmconf, "ask_nodes", lambda *_: made.asked_nodes)
     monkeypatch.setattr(node_gres, "ask", lambda *_: made.slurmd)
     monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
-    monkeypatch.setattr(libslurm, "IMPORT", "pass")
+    monkeypatch.setattr(libraries, "IMPORT", "pass")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     yield made
@@ -180,3 +186,65 @@ def several(*steps: Spoil) -> Spoil:
             step(node)
 
     return run
+
+
+def edit(name: str, old: str, new: str) -> Spoil:
+    return lambda node: node.edit(name, old, new)
+
+
+def write(name: str, text: str) -> Spoil:
+    return lambda node: node.write(name, text)
+
+
+def remove(name: str) -> Spoil:
+    return lambda node: (node.root / "etc" / name).unlink()
+
+
+def toml(tables: str) -> Spoil:
+    """The daemon's configuration has these tables besides."""
+    return lambda node: node.write("gpu-leased.toml", node.toml() + tables)
+
+
+def says(**fields: Any) -> Spoil:
+    """The daemon says this, and the rest of a daemon in order."""
+    return lambda node: setattr(node, "answer", status() | fields)
+
+
+def sets(**fields: Any) -> Spoil:
+    return lambda node: vars(node).update(fields)
+
+
+def set_memory_limit(node: Node) -> None:
+    node.edit("slurm.conf", "CPUs=4", "CPUs=4 RealMemory=4000 MemSpecLimit=1000")
+
+
+def put_plugins_of_slurm(node: Node, version: tuple[int, int, int]) -> None:
+    make_library(node.root / "lib" / "select_cons_tres.so", plugin(version))
+    node.edit("slurm.conf", "GresTypes", f"PluginDir={node.root}/lib\nGresTypes")
+
+
+class Case(NamedTuple):
+    """What is found where this is spoilt. words: a part of the finding's text."""
+
+    level: str
+    id: str
+    words: str
+    spoil: Spoil = several()
+
+    def after(self, *spoil: Spoil) -> Case:
+        return self._replace(spoil=several(*spoil))
+
+    def found(self, findings: list[Finding]) -> Finding:
+        """The only finding of that id and level, which says that and has a remedy."""
+        (found,) = [f for f in findings if (f.id, f.level) == (self.id, self.level)]
+        assert self.words in found.text
+        assert found.remedy
+        return found
+
+
+fault, warning = partial(Case, FAULT), partial(Case, WARNING)
+
+
+def named(case: Case) -> str:
+    """For the names of tests."""
+    return f"{case.id}: {case.words}"

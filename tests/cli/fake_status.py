@@ -1,9 +1,10 @@
-"""A status as the daemon gives it, made by hand."""
+"""A status as the daemon gives it, and names as Slurm and the node have them, made by hand."""
 
 from __future__ import annotations
 
 from leased.api.answers import Chain, Device, Status, Tenant
 from leased.chains.optimiser import KEEPS
+from leased.cli.names import Names
 
 GIB = 1 << 30
 STATES = ("holds", "waits", "waits", "idle")
@@ -75,3 +76,11 @@ def status(jobs: int = 4, gpus: int = 2, later: float = 0.0) -> Status:
         "devices": [device(n, (of("holds", n) or [0])[0], of("waits", n)) for n in range(gpus)],
         "tenants": found,
     }  # fmt: skip
+
+
+async def squeue(jobs: list[int]) -> dict[int, str]:
+    return {job: f"train-{job}" for job in jobs}
+
+
+def names() -> Names:
+    return Names(squeue, users={1000: "ann"}, patient=True)

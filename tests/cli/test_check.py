@@ -15,22 +15,34 @@ from leased import __version__
 from leased.base import elf
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import check, ctl
-from leased.cli.checks import cgroups, interposer, libslurm
+from leased.cli.checks import cgroups, libraries
 from leased.cli.checks.finding import OK, WARNING
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.gpus.nvml import Silent
 from leased.slurm import gres_text, hostlists, slurmconf
 from leased.slurm.node_gres import NodeGres, SlurmGpu
 from tests.cli.check_node import (
     HOST,
     VERSION,
+    Case,
     Node,
     Spoil,
+    edit,
+    fault,
     make_library,
+    named,
     node,
     plugin,
+    put_plugins_of_slurm,
+    remove,
+    says,
+    set_memory_limit,
+    sets,
     several,
     status,
+    toml,
+    warning,
+    write,
 )
 from tests.slurm.cluster import PLUGIN
 from tests.slurm.leased import PRELOAD
@@ -82,58 +94,61 @@ FINE: dict[str, Spoil] = {
         lambda n: n.edit("plugstack.conf", str(n.plugin), "gpu_share.so"),
         lambda n: n.asked.update(plugindir=f"/nonexistent:{n.root}/lib"),
     ),
-    "GPUs by AutoDetect": lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
+    "GPUs by AutoDetect": write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
     "shards by device file": lambda n: n.edit(
         "gres.conf", "Name=shard Count=8", f"Name=shard Count=8 File={n.root}/dev[0-1]"
     ),
-    "no line of shards": lambda n: n.edit(
-        "gres.conf", f"NodeName={HOST},other[1-3] Name=shard Count=8\n", ""
-    ),
-    "more in gres.conf than in slurm.conf": lambda n: n.edit("gres.conf", "Count=8", "Count=9"),
+    "no line of shards": edit("gres.conf", f"NodeName={HOST},other[1-3] Name=shard Count=8\n", ""),
+    "more in gres.conf than in slurm.conf": edit("gres.conf", "Count=8", "Count=9"),
     "another number of each GPU": several(
         lambda n: n.edit(
             "gres.conf",
             "Name=shard Count=8",
             f"Name=shard Count=3 File={n.root}/dev0\nName=shard Count=4 File={n.root}/dev1",
         ),
-        lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+        edit("slurm.conf", "shard:8", "shard:7"),
     ),
     "an odd number of shards": several(
-        lambda n: n.edit("gres.conf", "Count=8", "Count=7"),
-        lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+        edit("gres.conf", "Count=8", "Count=7"), edit("slurm.conf", "shard:8", "shard:7")
     ),
     "some of the GPUs that are detected": several(
-        lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
-        lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
+        write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
+        edit("slurm.conf", "gpu:2", "gpu:1"),
     ),
-    "plugins without their kinds": lambda n: n.edit(
+    "plugins without their kinds": edit(
         "slurm.conf", "TaskPlugin=task/cgroup", "SelectType=cons_tres\nTaskPlugin=cgroup,affinity"
     ),
-    "other words of a partition": lambda n: n.edit(
+    "other words of a partition": edit(
         "slurm.conf", "Task", "PartitionName=p SelectTypeParameters=CR_Core\nTask"
     ),
     "a node that slurmd -Z has told slurmctld": several(
-        lambda n: n.edit("slurm.conf", f"NodeName={HOST},", "NodeName="),
-        lambda n: n.edit("gres.conf", f"{HOST},", ""),
+        edit("slurm.conf", f"NodeName={HOST},", "NodeName="),
+        edit("gres.conf", f"{HOST},", ""),
         lambda n: n.asked.update(clustername="alpha"),
         lambda n: n.asked_nodes.update({socket.gethostname(): {"gres": "gpu:2,shard:8"}}),
     ),
     "included slurm.conf": several(
-        lambda n: n.write("nodes.conf", n.slurm_conf()),
-        lambda n: n.write("slurm.conf", "Include nodes.conf\n"),
+        lambda n: n.write("nodes.conf", n.slurm_conf()), write("slurm.conf", "Include nodes.conf\n")
     ),
-    "continued lines and comments": lambda n: n.edit(
+    "continued lines and comments": edit(
         "slurm.conf", "GresTypes=gpu,shard", "GresTypes=\\\ngpu,shard  # both"
     ),
     "one of two GPUs, by its file": several(
-        lambda n: n.edit("gres.conf", "dev[0-1]", "dev1"),
-        lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
+        edit("gres.conf", "dev[0-1]", "dev1"), edit("slurm.conf", "gpu:2", "gpu:1")
     ),
-    "shards that stand for the memory of their GPU": lambda n: n.write(
-        "gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "25%"\n'
+    "shards that stand for the memory of their GPU": toml('[device]\nmem_per_shard = "25%"\n'),
+    "memory that Slurm gives out": edit(
+        "slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"
+    ),
+    "PluginDir of this Slurm": lambda n: put_plugins_of_slurm(n, VERSION),
+    "types in both files": several(
+        edit("gres.conf", "Cores=0-3", "Type=h200"), edit("slurm.conf", "gpu:2", "gpu:h200:2")
+    ),
+    "memory that no job passes over": several(
+        set_memory_limit, write("cgroup.conf", "ConstrainDevices=yes\nConstrainRAMSpace=yes\n")
     ),
     "what slurmctld says goes first": several(
-        lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
+        edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
         lambda n: n.asked.update(grestypes="gpu,shard"),
     ),
 }
@@ -142,7 +157,7 @@ FINE: dict[str, Spoil] = {
 @pytest.mark.parametrize("case", FINE)
 def test_other_ways_to_be_in_order(node: Node, case: str) -> None:
     FINE[case](node)
-    assert [f for f in node.look() if f.level != "ok"] == []
+    assert node.faults() == []
 
 
 def slurmd_has(made: Node, *numbers: int) -> NodeGres:
@@ -154,206 +169,121 @@ def as_in_files(made: Node) -> list[dict[str, Any]]:
     return [{"index": n, "uuid": gpu["uuid"]} for n, gpu in enumerate(made.gpus)]
 
 
-FAULTS: dict[str, tuple[Spoil, str, str]] = {
-    # case: what is spoilt, the finding's id, a part of its text
-    "configuration": (lambda n: n.write("gpu-leased.toml", "[demon]\n"), "config", "[demon]"),
-    "Slurm keeps jobs to their shards' memory": (
-        lambda n: n.edit("cgroup.conf", "Constrain", "ConstrainDeviceMemory=yes\nConstrain"),
-        *("cgroup-dmem", "keeps each job to its shards' part of a GPU's memory"),
+FAULTS = [
+    fault("config", "[demon]").after(write("gpu-leased.toml", "[demon]\n")),
+    fault("cgroup-dmem", "keeps each job to its shards' part of a GPU's memory").after(
+        edit("cgroup.conf", "Constrain", "ConstrainDeviceMemory=yes\nConstrain")
     ),
-    "defaults": (
-        lambda n: n.write("gpu-leased.toml", n.toml() + '[limits]\nquantum_max = "5s"\n'),
-        *("defaults", "tq:30s is outside"),
+    fault("defaults", "tq:30s is outside").after(toml('[limits]\nquantum_max = "5s"\n')),
+    fault("driver", "Driver Not Loaded").after(
+        sets(nvml=Silent("NVML does not start: Driver Not Loaded"))
     ),
-    "driver": (
-        lambda n: setattr(n, "nvml", Silent("NVML does not start: Driver Not Loaded")),
-        *("driver", "Driver Not Loaded"),
+    fault("gpus", "NVML shows no GPU").after(lambda n: n.gpus.clear()),
+    fault("gpus", "GPU 1 of NVML cannot be used: NVML says: GPU is lost").after(
+        lambda n: n.gpus.__setitem__(1, {"fault": "GPU is lost"})
     ),
-    "no GPU": (lambda n: n.gpus.clear(), "gpus", "NVML shows no GPU"),
-    "a GPU that is lost": (
-        lambda n: n.gpus.__setitem__(1, {"fault": "GPU is lost"}),
-        *("gpus", "GPU 1 of NVML cannot be used: NVML says: GPU is lost"),
+    fault("gpu-modes", "GPU 1 of NVML: it lets only one process in").after(
+        lambda n: n.gpus[1].update(exclusive=True)
     ),
-    "exclusive GPU": (
-        lambda n: n.gpus[1].update(exclusive=True),
-        *("gpu-modes", "GPU 1 of NVML: it lets only one process in"),
+    fault("gpu-modes", "GPU 0 of NVML: it is split by MIG").after(
+        lambda n: n.gpus[0].update(mig=True)
     ),
-    "MIG": (
-        lambda n: n.gpus[0].update(mig=True),
-        *("gpu-modes", "GPU 0 of NVML: it is split by MIG"),
+    fault("daemon", "does not answer").after(
+        sets(answer=NoAnswer("gpu-leased does not answer", "start it"))
     ),
-    "no daemon": (
-        lambda n: setattr(n, "answer", NoAnswer("gpu-leased does not answer", "start it")),
-        *("daemon", "does not answer"),
+    fault("daemon-version", "gpu-leased is of release 0.0.1, this gpu-leasectl of").after(
+        says(version="0.0.1")
     ),
-    "older daemon": (
-        lambda n: n.answer.update(version="0.0.1"),  # type: ignore[union-attr]
-        *("daemon-version", "gpu-leased is of release 0.0.1, this gpu-leasectl of"),
+    fault("daemon-version", "gpu-leased is").after(says(wire_version=999)),
+    fault("devices", "GPU 3 takes no new jobs: it is lost").after(
+        says(devices=[{"index": 3, "fault": "it is lost"}])
     ),
-    "other protocol": (
-        lambda n: n.answer.update(wire_version=999),  # type: ignore[union-attr]
-        *("daemon-version", "gpu-leased is"),
+    fault("nvml", "NVML does not answer the daemon: ").after(
+        says(nvml_fault="NVML does not answer")
     ),
-    "a device of the daemon's": (
-        lambda n: n.answer.update(devices=[{"index": 3, "fault": "it is lost"}]),  # type: ignore[union-attr]
-        *("devices", "GPU 3 takes no new jobs: it is lost"),
+    fault("store", "the disk is full").after(says(store_fault="the disk is full")),
+    fault("cluster", "jobs of beta come here and are refused: gpu-leased serves alpha").after(
+        says(cluster={"name": "alpha", "refused": {"beta": 3}})
     ),
-    "NVML and the daemon": (
-        lambda n: n.answer.update(nvml_fault="NVML does not answer"),  # type: ignore[union-attr]
-        *("nvml", "NVML does not answer the daemon: "),
+    fault("cluster", "gpu-leased serves the Slurm cluster alpha, ").after(
+        edit("slurm.conf", "GresTypes", "ClusterName=Beta\nGresTypes")
     ),
-    "store": (
-        lambda n: n.answer.update(store_fault="the disk is full"),  # type: ignore[union-attr]
-        *("store", "the disk is full"),
+    fault("tenant-socket", "there is no").after(drop_socket),
+    fault("tenant-socket", "has mode 0600").after(
+        lambda n: (n.root / "run" / "tenant.sock").chmod(0o600)
     ),
-    "jobs of another cluster": (
-        lambda n: n.answer["cluster"].update(refused={"beta": 3}),  # type: ignore[index]
-        *("cluster", "jobs of beta come here and are refused: gpu-leased serves alpha"),
+    fault("tenant-socket", "may not enter").after(lambda n: (n.root / "run").chmod(0o750)),
+    fault("tenant-socket", "nobody listens").after(lambda n: n.tenant.close()),
+    fault("tenant-socket", "is not a socket").after(
+        drop_socket, lambda n: (n.root / "run" / "tenant.sock").touch()
     ),
-    "another cluster's daemon": (
-        lambda n: n.edit("slurm.conf", "GresTypes", "ClusterName=Beta\nGresTypes"),
-        *("cluster", "gpu-leased serves the Slurm cluster alpha, "),
+    fault("daemon-version", "gpu-leased is of release None").after(
+        sets(answer={"devices": [{}], "strays": {}})
     ),
-    "no tenant.sock": (drop_socket, "tenant-socket", "there is no"),
-    "closed tenant.sock": (
-        lambda n: (n.root / "run" / "tenant.sock").chmod(0o600),
-        *("tenant-socket", "has mode 0600"),
+    fault("interposer", "there is no interposer").after(lambda n: n.preload.unlink()),
+    fault("interposer", "may not read").after(lambda n: n.preload.chmod(0o700)),
+    fault("interposer", "may not read").after(lambda n: n.preload.parent.chmod(0o700)),
+    fault("interposer", "libgone.so").after(need_a_missing_library),
+    fault("interposer", "cannot be loaded").after(lambda n: n.preload.write_text("?")),
+    fault("interposer-version", "speaks version 999").after(
+        lambda n: interposer_of(n, __version__, 999)
     ),
-    "closed folder": (lambda n: (n.root / "run").chmod(0o750), "tenant-socket", "may not enter"),
-    "nobody listens": (lambda n: n.tenant.close(), "tenant-socket", "nobody listens"),
-    "a file for a socket": (
-        several(drop_socket, lambda n: (n.root / "run" / "tenant.sock").touch()),
-        *("tenant-socket", "is not a socket"),
+    fault("slurm-conf", "there is no slurm.conf here").after(remove("slurm.conf")),
+    fault("plugstack", "there is no").after(remove("plugstack.conf")),
+    fault("plugstack", "has 2 lines").after(
+        lambda n: n.write("plugstack.conf", f"optional {n.plugin} {n.arguments()}\n" * 2)
     ),
-    "odd daemon": (
-        lambda n: setattr(n, "answer", {"devices": [{}], "strays": {}}),
-        *("daemon-version", "gpu-leased is of release None"),
+    fault("plugin-file", "jobs share without a lease").after(lambda n: n.plugin.unlink()),
+    fault("plugin-release", "is of release 9.9").after(
+        lambda n: make_library(n.plugin, plugin(VERSION), "gpu-lease plugin 9.9")
     ),
-    "no interposer": (lambda n: n.preload.unlink(), "interposer", "there is no interposer"),
-    "closed interposer": (lambda n: n.preload.chmod(0o700), "interposer", "may not read"),
-    "closed folder of it": (lambda n: n.preload.parent.chmod(0o700), "interposer", "may not read"),
-    "missing library": (need_a_missing_library, "interposer", "libgone.so"),
-    "no library at all": (lambda n: n.preload.write_text("?"), "interposer", "cannot be loaded"),
-    "interposer's protocol": (
-        lambda n: interposer_of(n, __version__, 999),
-        *("interposer-version", "speaks version 999"),
+    fault("plugin-arguments", "the plugin connects to").after(
+        edit("plugstack.conf", "run/admin.sock", "x/admin.sock")
     ),
-    "no slurm.conf": (
-        lambda n: (n.root / "etc" / "slurm.conf").unlink(),
-        *("slurm-conf", "there is no slurm.conf here"),
+    fault("several-nodes", "peers.port of this node is 0: jobs on several nodes fail here").after(
+        edit("plugstack.conf", " lock_off", " several_nodes=yes lock_off")
     ),
-    "no plugstack.conf": (
-        lambda n: (n.root / "etc" / "plugstack.conf").unlink(),
-        *("plugstack", "there is no"),
+    fault("node-gres", "has no Gres shard in slurm.conf").after(
+        edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2")
     ),
-    "no line": (
-        lambda n: n.write("plugstack.conf", f"# optional {n.plugin}\n"),
-        *("plugstack", "has no line"),
+    fault("gres-conf", "stops at slurm.conf, without").after(remove("gres.conf")),
+    fault("gres-conf", "no GPU has a device file").after(
+        edit("gres.conf", f"NodeName={HOST}", "NodeName=another")
     ),
-    "two lines": (
-        lambda n: n.write("plugstack.conf", f"optional {n.plugin} {n.arguments()}\n" * 2),
-        *("plugstack", "has 2 lines"),
+    fault("gres-files", "dev1, which is not there").after(lambda n: n.files[1].unlink()),
+    fault("gres-count", "slurm.conf has 2 gpu, NVML shows 1").after(lambda n: n.gpus.pop()),
+    fault("gres-order", "dev1, and jobs there run on /dev/nvidia0").after(
+        write("cgroup.conf", ""), edit("gres.conf", "dev[0-1]", "dev[1,0]")
     ),
-    "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "jobs share without a lease"),
-    "plugin of another Slurm": (
-        lambda n: make_library(n.plugin, plugin((24, 11, 0)), f"gpu-lease plugin {__version__}"),
-        *("plugin-version", "is built for Slurm 24.11; installed here is 22.05"),
+    fault("gres-conf", "shards are counted several times without File=").after(
+        edit("gres.conf", "Count=8", "Count=6")
     ),
-    "plugin of another release": (
-        lambda n: make_library(n.plugin, plugin(VERSION), "gpu-lease plugin 9.9"),
-        *("plugin-release", "is of release 9.9"),
+    fault("gres-count", "slurmd has 8 shard of 9, so slurmctld sends no jobs").after(
+        lambda n: n.edit("gres.conf", "Count=8", f"Count=9 File={n.root}/dev[0-1]"),
+        edit("slurm.conf", "shard:8", "shard:9"),
     ),
-    "plugin's socket": (
-        lambda n: n.edit("plugstack.conf", "run/admin.sock", "x/admin.sock"),
-        *("plugin-arguments", "the plugin connects to"),
+    fault("gres-files", "dev2, which is not there: slurmd does not start").after(
+        lambda n: n.edit("gres.conf", "Count=8", f"Count=8 File={n.root}/dev[1-2]")
     ),
-    "several nodes, which the daemons do not serve": (
-        lambda n: n.edit("plugstack.conf", " lock_off", " several_nodes=yes lock_off"),
-        *("several-nodes", "peers.port of this node is 0: jobs on several nodes fail here"),
+    fault("gres-conf", "stops at").after(sets(slurmd=NodeGres((), "Invalid GRES record for gpu"))),
+    fault("gres-count", "slurmd has 1 gpu of 2 and 4 shard of 8").after(
+        lambda n: setattr(n, "slurmd", slurmd_has(n, 0))
     ),
-    "GresTypes": (
-        lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),
-        *("gres-types", "lacks shard"),
+    fault("gres-whole", "have neither a type in slurm.conf nor Cores= in gres.conf").after(
+        write("gres.conf", "AutoDetect=nvml\n"), lambda n: setattr(n, "slurmd", slurmd_has(n, 0, 1))
     ),
-    "no Gres": (
-        lambda n: n.edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2"),
-        *("node-gres", "has no Gres shard in slurm.conf"),
+    fault("gres-order", "dev1, and gpu-leased has that GPU as 1").after(
+        lambda n: setattr(n, "slurmd", slurmd_has(n, 1, 0)),
+        lambda n: setattr(n, "answer", status() | {"devices": as_in_files(n)}),
     ),
-    "no gres.conf": (
-        lambda n: (n.root / "etc" / "gres.conf").unlink(),
-        *("gres-conf", "stops at slurm.conf, without"),
-    ),
-    "gres.conf of others": (
-        lambda n: n.edit("gres.conf", f"NodeName={HOST}", "NodeName=another"),
-        *("gres-conf", "no GPU has a device file"),
-    ),
-    "device file": (lambda n: n.files[1].unlink(), "gres-files", "dev1, which is not there"),
-    "number of GPUs": (lambda n: n.gpus.pop(), "gres-count", "slurm.conf has 2 gpu, NVML shows 1"),
-    "a GPU that jobs do not run on": (
-        several(
-            lambda n: n.write("cgroup.conf", ""),
-            lambda n: n.edit("gres.conf", "dev[0-1]", "dev[1,0]"),
-        ),
-        *("gres-order", "dev1, and jobs there run on /dev/nvidia0"),
-    ),
-    "number of files": (
-        lambda n: n.edit("gres.conf", "dev[0-1]", "dev0"),
-        *("gres-count", "slurmd has 1 gpu of 2, so slurmctld sends no jobs"),
-    ),
-    "number of shards": (
-        lambda n: n.edit("gres.conf", "Count=8", "Count=6"),
-        *("gres-conf", "shards are counted several times without File="),
-    ),
-    "shards that cannot be divided": (
-        several(
-            lambda n: n.edit("gres.conf", "Count=8", f"Count=9 File={n.root}/dev[0-1]"),
-            lambda n: n.edit("slurm.conf", "shard:8", "shard:9"),
-        ),
-        *("gres-count", "slurmd has 8 shard of 9"),
-    ),
-    "shards of a GPU that is not there": (
-        lambda n: n.edit("gres.conf", "Count=8", f"Count=8 File={n.root}/dev[1-2]"),
-        *("gres-files", "dev2, which is not there: slurmd does not start"),
-    ),
-    "slurmd that stops": (
-        lambda n: setattr(n, "slurmd", NodeGres((), "Invalid GRES record for gpu")),
-        *("gres-conf", "stops at"),
-    ),
-    "fewer GPUs than in slurm.conf, says slurmd": (
-        lambda n: setattr(n, "slurmd", slurmd_has(n, 0)),
-        *("gres-count", "slurmd has 1 gpu of 2 and 4 shard of 8"),
-    ),
-    "types in gres.conf alone": (
-        lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
-        *("gres-whole", "have neither a type in slurm.conf nor Cores= in gres.conf"),
-    ),
-    "what slurmd detects has neither type nor cores": (
-        several(
-            lambda n: n.write("gres.conf", "AutoDetect=nvml\n"),
-            lambda n: setattr(n, "slurmd", slurmd_has(n, 0, 1)),
-        ),
-        *("gres-whole", "have neither a type in slurm.conf nor Cores= in gres.conf"),
-    ),
-    "a GPU that gpu-leased has for another": (
-        several(
-            lambda n: setattr(n, "slurmd", slurmd_has(n, 1, 0)),
-            lambda n: setattr(n, "answer", status() | {"devices": as_in_files(n)}),
-        ),
-        *("gres-order", "dev1, and gpu-leased has that GPU as 1"),
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("case", FAULTS)
-def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spoil, id_, words = FAULTS[case]
-    spoil(node)
-    node.look()
-    finding = node.found[id_]
-    assert finding.level == "fault"
-    assert words in finding.text
-    assert finding.remedy
-    code = ctl.main(["--config", str(node.root / "etc" / "gpu-leased.toml"), "check", "--json"])
+@pytest.mark.parametrize("case", FAULTS, ids=named)
+def test_faults_are_found(node: Node, case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    case.spoil(node)
+    finding = case.found(node.look())
+    code = ctl.main(["--config", str(node.config), "check", "--json"])
     assert code == ExitStatus.REFUSED
     assert finding.as_dict() in json.loads(capsys.readouterr().out)
 
@@ -362,135 +292,94 @@ UNWRITTEN = {"job_id": 9, "job": "7_2", "since_s": 95.4, "why": "it has no row"}
 
 MPS = {"why": None, "together": "user", "ended": 0, "faults": 0, "lost": ["7"]}
 REFUSED = {"state": "refused", "why": "MPS has the channels", "processes": 1}
-WARNINGS: dict[str, tuple[Spoil, str, str]] = {
-    "not asked": (
-        lambda n: setattr(n, "answer", Refused("it is not open to you", "run as root")),
-        *("daemon", "gpu-leased was not asked: it is not open to you"),
+WARNINGS = [
+    warning("daemon", "gpu-leased was not asked: it is not open to you").after(
+        sets(answer=Refused("it is not open to you", "run as root"))
     ),
-    "drained": (
-        lambda n: setattr(n, "answer", status() | {"devices": [{"index": 3, "drain": "drained"}]}),
-        *("drained", "GPU 3 is drained"),
+    warning("drained", "GPU 3 is drained").after(says(devices=[{"index": 3, "drain": "drained"}])),
+    warning("strays", "processes use a leased GPU without a lease: 1").after(
+        says(strays={"now": [{}]})
     ),
-    "strays": (
-        lambda n: n.answer.update(strays={"now": [{}]}),  # type: ignore[union-attr]
-        *("strays", "processes use a leased GPU without a lease: 1"),
+    warning(
+        "time-slices", "jobs 7, 8, 9: their time slices are the driver's (1 of 2 processes)"
+    ).after(says(tenants=[{"job": job, "clients": 2, "channels": REFUSED} for job in "789"])),
+    warning("mps", "GPU 3 takes no new jobs, as MPS does not run there: it ended").after(
+        says(devices=[{"index": 3, "mps": MPS | {"why": "it ended"}}])
     ),
-    "slices that cannot be set": (
-        lambda n: n.answer.update(  # type: ignore[union-attr]
-            tenants=[{"job": job, "clients": 2, "channels": REFUSED} for job in "789"]
-        ),
-        *("time-slices", "jobs 7, 8, 9: their time slices are the driver's (1 of 2 processes)"),
+    warning(
+        "mps", "GPU 3: 2 faults of one process ended the work of all under MPS; the last"
+    ).after(says(devices=[{"index": 3, "mps": MPS | {"faults": 2}}])),
+    warning(
+        "usage", "accounting yet: job 7_2, which ended 95 s ago: it has no row; and 2 others"
+    ).after(says(usage_waiting={"runs": 3, "first": [UNWRITTEN]})),
+    warning("cluster", "does not know yet which Slurm cluster").after(
+        says(cluster={"name": None, "refused": {}})
     ),
-    "MPS that does not run": (
-        lambda n: setattr(
-            n, "answer", status() | {"devices": [{"index": 3, "mps": MPS | {"why": "it ended"}}]}
-        ),
-        *("mps", "GPU 3 takes no new jobs, as MPS does not run there: it ended"),
+    warning("interposer-version", "is of release 9.9").after(
+        lambda n: interposer_of(n, "9.9", lib.GL_VERSION)
     ),
-    "work lost under MPS": (
-        lambda n: setattr(
-            n, "answer", status() | {"devices": [{"index": 3, "mps": MPS | {"faults": 2}}]}
-        ),
-        *("mps", "GPU 3: 2 faults of one process ended the work of all under MPS; the last"),
+    warning("interposer-version", "does not say its release").after(
+        lambda n: make_library(n.preload, "")
     ),
-    "usage that waits": (
-        lambda n: n.answer.update(usage_waiting={"runs": 3, "first": [UNWRITTEN]}),  # type: ignore[union-attr]
-        "usage",
-        "accounting yet: job 7_2, which ended 95 s ago: it has no row; and 2 others",
+    warning("plugstack", "sbatch and slurmd stop and nodes drain").after(
+        edit("plugstack.conf", "optional", "required")
     ),
-    "unknown cluster": (
-        lambda n: n.answer["cluster"].update(name=None),  # type: ignore[index]
-        *("cluster", "does not know yet which Slurm cluster"),
+    warning("plugin-arguments", "tq_max, lock_off of the plugin's line differ").after(
+        edit("plugstack.conf", "tq_max=10m lock_off=yes", "tq_max=9m lock_off=no")
     ),
-    "interposer's release": (
-        lambda n: interposer_of(n, "9.9", lib.GL_VERSION),
-        *("interposer-version", "is of release 9.9"),
+    warning(
+        "several-nodes", "does not say several_nodes=yes: jobs on several nodes are refused"
+    ).after(toml("[peers]\nport = 6830\n")),
+    warning(
+        "requeues", "jobs are evicted up to 3 times, and MaxPreemptRequeue=2 of slurm.conf"
+    ).after(
+        toml('[classes]\nunhealthy = "evict"\n'),
+        edit("slurm.conf", "GresTypes", "MaxPreemptRequeue=2\nGresTypes"),
     ),
-    "interposer of no release": (
-        lambda n: make_library(n.preload, ""),
-        *("interposer-version", "does not say its release"),
+    warning("cgroup-dmem", "limits.dmem is set: this kernel and driver cannot keep jobs").after(
+        toml("[limits]\ndmem = true\n")
     ),
-    "required": (
-        lambda n: n.edit("plugstack.conf", "optional", "required"),
-        *("plugstack", "sbatch and slurmd stop and nodes drain"),
+    warning(
+        "mem-per-shard", "4 shards of GPU 0 stand for 128 MiB each, 512 MiB of the 1.0 GiB"
+    ).after(toml('[device]\nmem_per_shard = "128MiB"\n')),
+    warning("mem-per-shard", "a shard of GPU 0 stands for 2.0 GiB, and jobs may use 1.0 GiB").after(
+        toml('[device]\nmem_per_shard = "2GiB"\n')
     ),
-    "limits": (
-        lambda n: n.edit("plugstack.conf", "tq_max=10m lock_off=yes", "tq_max=9m lock_off=no"),
-        *("plugin-arguments", "tq_max, lock_off of the plugin's line differ"),
+    warning("plugin-version", "cannot be told").after(sets(version=None)),
+    warning("plugin-release", "does not say its release").after(
+        lambda n: make_library(n.plugin, plugin(VERSION))
     ),
-    "several nodes, which are refused at submission": (
-        lambda n: n.write("gpu-leased.toml", n.toml() + "[peers]\nport = 6830\n"),
-        *("several-nodes", "does not say several_nodes=yes: jobs on several nodes are refused"),
+    warning("slurm-conf", "slurm.conf, line 1: ['1-x'] is not a list of numbers").after(
+        edit("slurm.conf", "GresTypes", "NodeName=c[1-x]\nGresTypes")
     ),
-    "evictions that Slurm counts": (
-        several(
-            lambda n: n.write("gpu-leased.toml", n.toml() + '[classes]\nunhealthy = "evict"\n'),
-            lambda n: n.edit("slurm.conf", "GresTypes", "MaxPreemptRequeue=2\nGresTypes"),
-        ),
-        *("requeues", "jobs are evicted up to 3 times, and MaxPreemptRequeue=2 of slurm.conf"),
+    warning("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its partner").after(
+        edit("gres.conf", "AutoDetect=off", "AutoDetect=off Name=gpu File=/dev/x[1")
     ),
-    "a kernel without dmem": (
-        lambda n: n.write("gpu-leased.toml", n.toml() + "[limits]\ndmem = true\n"),
-        *("cgroup-dmem", "limits.dmem is set: this kernel and driver cannot keep jobs"),
+    warning("cgroup-conf", "cgroup.conf, line 1: 'hello' is not KEY=VALUE").after(
+        edit("cgroup.conf", "Constrain", "hello\nConstrain")
     ),
-    "shards that leave memory to nobody": (
-        lambda n: n.write("gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "128MiB"\n'),
-        *("mem-per-shard", "4 shards of GPU 0 stand for 128 MiB each, 512 MiB of the 1.0 GiB"),
+    warning("plugstack", "plugstack.conf, line 1: 'hello' is not a line of a plugin").after(
+        edit("plugstack.conf", "optional", "hello\noptional")
     ),
-    "a shard that stands for more than its GPU": (
-        lambda n: n.write("gpu-leased.toml", n.toml() + '[device]\nmem_per_shard = "2GiB"\n'),
-        *("mem-per-shard", "a shard of GPU 0 stands for 2.0 GiB, and jobs may use 1.0 GiB"),
+    warning("cgroup-devices", "a job can open GPUs that Slurm gave to others").after(
+        write("cgroup.conf", "ConstrainDevices=no\n")
     ),
-    "unknown Slurm": (
-        lambda n: setattr(n, "version", None),
-        *("plugin-version", "cannot be told"),
+    warning("node", "this host is in no NodeName line").after(
+        edit("slurm.conf", f"NodeName={HOST}", "NodeName=another")
     ),
-    "plugin of no release": (
-        lambda n: make_library(n.plugin, plugin(VERSION)),
-        *("plugin-release", "does not say its release"),
+    warning("accounting", "sacct shows no usage").after(
+        edit("slurm.conf", "accounting_storage/slurmdbd", "accounting_storage/none")
     ),
-    "an odd line of slurm.conf": (
-        lambda n: n.edit("slurm.conf", "GresTypes", "NodeName=c[1-x]\nGresTypes"),
-        *("slurm-conf", "slurm.conf, line 1: ['1-x'] is not a list of numbers"),
-    ),
-    "an odd line of gres.conf": (
-        lambda n: n.edit("gres.conf", "AutoDetect=off", "AutoDetect=off Name=gpu File=/dev/x[1"),
-        *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its partner"),
-    ),
-    "an odd line of cgroup.conf": (
-        lambda n: n.edit("cgroup.conf", "Constrain", "hello\nConstrain"),
-        *("cgroup-conf", "cgroup.conf, line 1: 'hello' is not KEY=VALUE"),
-    ),
-    "an odd line of plugstack.conf": (
-        lambda n: n.edit("plugstack.conf", "optional", "hello\noptional"),
-        *("plugstack", "plugstack.conf, line 1: 'hello' is not a line of a plugin"),
-    ),
-    "devices that are not constrained": (
-        lambda n: n.write("cgroup.conf", "ConstrainDevices=no\n"),
-        *("cgroup-devices", "a job can open GPUs that Slurm gave to others"),
-    ),
-    "another host": (
-        lambda n: n.edit("slurm.conf", f"NodeName={HOST}", "NodeName=another"),
-        *("node", "this host is in no NodeName line"),
-    ),
-    "accounting": (
-        lambda n: n.edit("slurm.conf", "accounting_storage/slurmdbd", "accounting_storage/none"),
-        *("accounting", "sacct shows no usage"),
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("case", WARNINGS)
-def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spoil, id_, words = WARNINGS[case]
-    spoil(node)
+@pytest.mark.parametrize("case", WARNINGS, ids=named)
+def test_warnings_are_no_faults(node: Node, case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    case.spoil(node)
     assert [f.id for f in node.look() if f.level == "fault"] == []
-    (found,) = [f for f in node.findings if f.id == id_ and f.level == "warning"]
-    assert words in found.text
-    assert found.remedy
-    path = node.root / "etc" / "gpu-leased.toml"
-    assert ctl.main(["--config", str(path), "check"]) == ExitStatus.DONE
-    assert words.split()[0] in capsys.readouterr().out
+    case.found(node.findings)
+    assert ctl.main(["--config", str(node.config), "check"]) == ExitStatus.DONE
+    assert case.words.split()[0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -515,14 +404,14 @@ def test_the_kernel_s_cap_needs_regions_of_these_gpus(
 
 
 def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libslurm, "IMPORT", "import no_such_module")
+    monkeypatch.setattr(libraries, "IMPORT", "import no_such_module")
     node.look()
     assert node.found["libslurm"].level == "warning"
     assert "No module named 'no_such_module'" in node.found["libslurm"].text
 
 
 def test_an_interposer_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interposer, "START_S", 0.5)
+    monkeypatch.setattr(libraries, "START_S", 0.5)
     make_library(
         node.preload,
         "int pause(void); __attribute__((constructor)) static void hang(void) { pause(); }",
@@ -535,9 +424,7 @@ def test_the_name_of_a_node_can_be_given(node: Node) -> None:
     node.edit("slurm.conf", f"NodeName={HOST},", "NodeName=renamed,")
     node.edit("gres.conf", f"NodeName={HOST},", "NodeName=renamed,")
     node.edit("gres.conf", f"NodeName={HOST} ", "NodeName=renamed ")
-    path = node.root / "etc" / "gpu-leased.toml"
-    findings = check.run(path, None, "renamed")
-    assert [f for f in findings if f.level != "ok"] == []
+    assert node.faults("renamed") == []
 
 
 def test_what_slurmd_may_detect_is_not_judged(node: Node) -> None:
@@ -549,8 +436,8 @@ def test_what_slurmd_may_detect_is_not_judged(node: Node) -> None:
 
 
 def test_a_name_that_nobody_knows_is_not_asked_for_again(node: Node) -> None:
-    path = node.root / "etc" / "gpu-leased.toml"
-    (found,) = [f for f in check.run(path, None, "n1.example.org") if f.id == "node"]
+    node.look("n1.example.org")
+    found = node.found["node"]
     assert found.text.startswith("n1.example.org is in no NodeName line")
     assert "--node" not in found.remedy
 
@@ -561,8 +448,7 @@ def test_a_node_of_slurmd_z_with_a_domain(node: Node) -> None:
     node.asked["clustername"] = "alpha"
     node.asked_nodes[name] = {"gres": "gpu:2,shard:8"}
     node.edit("gres.conf", f"NodeName={HOST} ", f"NodeName={name} ")
-    found = check.run(node.root / "etc" / "gpu-leased.toml", None, name)
-    assert [f for f in found if f.level != "ok"] == []
+    assert node.faults(name) == []
 
 
 @pytest.mark.parametrize(
@@ -634,10 +520,12 @@ def test_by_a_user_who_is_not_root(short_dir: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+COPIES = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
+
+
 @pytest.mark.parametrize(("most", "level"), [(64 << 30, OK), (0, WARNING)])
 def test_host_memory_made_ahead_is_named_with_its_limit(node: Node, most: int, level: str) -> None:
-    copies = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
-    node.answer = {"copies": copies | {"ahead_bytes": 3 << 30, "ahead_most_bytes": most}}
+    node.answer = {"copies": COPIES | {"ahead_bytes": 3 << 30, "ahead_most_bytes": most}}
     node.look()
     found = node.found["copies-ahead"]
     assert found.level == level
@@ -645,21 +533,17 @@ def test_host_memory_made_ahead_is_named_with_its_limit(node: Node, most: int, l
     assert not most or ("3.0 GiB" in found.text and "64.0 GiB" in found.text)
 
 
-def test_an_older_daemon_makes_none_ahead(node: Node) -> None:
-    copies = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
-    node.answer = {"copies": copies}
+@pytest.mark.parametrize(
+    ("told", "level"),
+    [({}, OK), ({"kept": False, "ahead_bytes": 3 << 30, "ahead_most_bytes": 64 << 30}, WARNING)],
+    ids=["older daemon", "no keeper"],
+)
+def test_nothing_is_said_to_be_ready(node: Node, told: dict[str, int], level: str) -> None:
+    """Where no keeper runs, what is told is of when there was one."""
+    node.answer = {"copies": COPIES | told}
     node.look()
-    assert "copies" in node.found
-    assert "copies-ahead" not in node.found
-
-
-def test_without_a_keeper_nothing_is_said_to_be_ready(node: Node) -> None:
-    """What is told then is of when there was one."""
-    copies = {"kept": False, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
-    node.answer = {"copies": copies | {"ahead_bytes": 3 << 30, "ahead_most_bytes": 64 << 30}}
-    node.look()
-    assert node.found["copies"].level == WARNING
-    assert "copies-ahead" not in node.found
+    assert node.found["copies"].level == level
+    assert not {"copies-ahead", "check"} & node.found.keys()
 
 
 def test_gpus_shared_by_mps_are_in_order_and_their_jobs_are_no_warning(node: Node) -> None:

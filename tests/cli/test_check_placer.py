@@ -82,8 +82,7 @@ def test_rules_without_a_part_for_it(node: Node, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "state"),
-    [("echo failed", "failed"), ("echo activating; exit 1", ""), (None, "")],
+    ("script", "state"), [("echo failed", "failed"), ("echo activating; exit 1", ""), (None, "")]
 )
 def test_systemd_is_asked(
     script: str | None, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,11 +104,7 @@ def test_systemd_is_asked(
     ],
 )
 def test_how_offline_jobs_are_matched(
-    node: Node,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    chosen: tuple[bool, bool],
-    words: str,
+    node: Node, folder: Path, monkeypatch: pytest.MonkeyPatch, chosen: tuple[bool, bool], words: str
 ) -> None:
     there, emulated = chosen
     monkeypatch.setattr(placer, "is_possible", lambda: there)

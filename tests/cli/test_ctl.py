@@ -6,10 +6,7 @@ import contextlib
 import grp
 import json
 import os
-import pty
 import re
-import select
-import signal
 import subprocess
 import sys
 import time
@@ -24,9 +21,9 @@ from hypothesis import strategies as st
 from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.requests import OF_DEVICE, OF_NODE
-from leased.base.words import jobs, size
-from leased.cli import ctl, top
-from leased.cli.exit_status import ExitStatus
+from leased.cli import top
+from leased.cli.subcommand import ExitStatus
+from tests.cli.conftest import Ctl
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -50,45 +47,6 @@ while not select.select([sys.stdin], [], [], 0.1)[0]:
 say("again")
 """
 )
-
-
-class Ctl:
-    """gpu-leasectl in this process."""
-
-    def __init__(self, leased: Leased, capsys: pytest.CaptureFixture[str]):
-        self.leased = leased
-        self.capsys = capsys
-        self.error = ""
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        """Its standard output; code: the exit status that it must have."""
-        self.capsys.readouterr()
-        assert ctl.main(["--config", str(self.leased.config), *words]) == code
-        said = self.capsys.readouterr()
-        self.error = said.err
-        return said.out
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        return json.loads(self(*words, "--json", code=code))
-
-    def state(self, job: int) -> str | None:
-        """Of a tenant, once it is one."""
-        tenants = self.json("status")["tenants"]
-        return next((str(t["state"]) for t in tenants if t["job_id"] == job), None)
-
-    def device(self, index: int = 0) -> dict[str, Any]:
-        return dict(self.json("status")["devices"][index])
-
-
-@pytest.fixture
-def gpuctl(leased: Leased, capsys: pytest.CaptureFixture[str]) -> Ctl:
-    return Ctl(leased, capsys)
-
-
-@pytest.fixture
-def kept(kept_leased: Leased, capsys: pytest.CaptureFixture[str]) -> Ctl:
-    """For tests that leave the daemon as it is."""
-    return Ctl(kept_leased, capsys)
 
 
 @pytest.fixture
@@ -426,28 +384,9 @@ def test_status_for_people(gpuctl: Ctl, tenant: Start) -> None:
     assert "users may choose a quantum of 0.03 s to 600 s" in text
 
 
-def test_names_and_sizes() -> None:
-    assert [size(n) for n in (0, 1023, 1536, 253 << 20, 140 << 30)] == [
-        *("0 B", "1023 B", "1.5 KiB", "253 MiB", "140 GiB")
-    ]
-    assert jobs([]) == "-"
-    assert jobs(list(range(100, 108))) == "100, 101, 102, 103, 104, 105 and 2 more"
-
-
 def test_top_prints_once_if_told_to(kept: Ctl) -> None:
     wait_until("a look by NVML", lambda: kept.device()["busy_percent"] is not None)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(kept.leased.config)),
-            *("top", "--once", "--json"),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=kept.leased.env,
-    )
-    (only,) = done.stdout.splitlines()
+    (only,) = kept("top", "--once", "--json").splitlines()
     frame = json.loads(only)
     assert frame["devices"][0]["busy_percent"] == 0, "NVML is there and says so"
     assert abs(frame["time"] - time.time()) < 600
@@ -492,42 +431,6 @@ def test_top_waits_for_a_daemon_that_goes_away(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(NoAnswer):
         next(top.samples(top.Sampler(nobody), 1.0))
-
-
-def read_until(fd: int, wanted: bytes, times: int) -> bytes:
-    """What comes from a terminal until it has this so often."""
-    data = b""
-    end = time.monotonic() + 60
-    while data.count(wanted) < times:
-        assert time.monotonic() < end, data
-        if select.select([fd], [], [], 1.0)[0]:
-            data += os.read(fd, 65536)
-    return data
-
-
-def test_top_redraws_a_terminal_until_interrupted(kept_leased: Leased) -> None:
-    # Whatever started these tests in the background may ignore the signal for all below it.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "leased.cli.ctl"]
-    command += ["--config", str(kept_leased.config)]
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*command, "top", "--interval", "0.1"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=ROOT,
-        env=kept_leased.env | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
-    )
-    os.close(theirs)
-    try:
-        assert b"\x1b[?1049h" in read_until(ours, b"gpu-leased 0", 3)
-        process.send_signal(signal.SIGINT)
-        read_until(ours, b"\x1b[?1049l", 1)  # the terminal is as it was
-        assert process.wait(60) == ExitStatus.DONE
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 def test_output_that_nobody_reads_any_more(kept_leased: Leased) -> None:

@@ -78,13 +78,6 @@ def test_names_without_an_answer_are_asked_again_later() -> None:
     assert known.job(1) == "one"
 
 
-def test_a_question_ends_with_its_asker() -> None:
-    known = Names(Slurmctld().ask)
-    known.learn([1])
-    known.close()
-    assert not any(thread.name == "squeue" for thread in threading.enumerate())
-
-
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is run as squeue: a shell script that is still empty."""
@@ -130,11 +123,7 @@ def test_a_name_passes_for_no_other_job(program: Path) -> None:
     names |= {7: "x" * (1 << 20), 8: "\x1b[2J\u202eevil \x9b1m"}
     program.write_text(SQUEUE.format(python=sys.executable, names=names))
     found = asyncio.run(ask_squeue([*names], {}))
-    assert {n: found[n] for n in (9, 1, 8)} == {
-        9: "theirs",
-        1: "mine?9|fake",
-        8: "?[2J?evil ?1m",
-    }
+    assert {n: found[n] for n in (9, 1, 8)} == {9: "theirs", 1: "mine?9|fake", 8: "?[2J?evil ?1m"}
     assert found[7] == "x" * 64
     assert all(name.isprintable() for name in found.values())
 

@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +19,8 @@ import pytest
 from leased.api.client import ask
 from leased.api.own_job_answers import Env, Mine
 from leased.cli import ctl, mine
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
+from tests.cli.conftest import Ctl
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
@@ -79,7 +81,7 @@ def two(tenant: Start, leased: Leased) -> tuple[Any, Any]:
 
 
 def test_a_user_sees_who_is_before_and_since_when(
-    two: tuple[Any, Any], leased: Leased, capsys: pytest.CaptureFixture[str]
+    two: tuple[Any, Any], leased: Leased, gpuctl: Ctl
 ) -> None:
     answer = ask(tenant_sock(leased), {"op": "mine"})
     first, second = answer["jobs"]
@@ -96,8 +98,7 @@ def test_a_user_sees_who_is_before_and_since_when(
         "time to pass",
         lambda: ask(tenant_sock(leased), {"op": "mine"})["jobs"][1]["since_s"] > since + 1.2,
     )
-    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
-    text = capsys.readouterr().out
+    text = gpuctl("mine")
     assert "job 1 has had its GPU for " in text
     assert "job 2 has waited for its GPU for " in text
     assert "GPU 0: held by job 1 of yours for " in text
@@ -157,17 +158,15 @@ def test_the_site_says_what_is_seen_of_others(
 
 
 def test_a_job_that_has_ended_is_still_known_to_its_user(
-    tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
+    tenant: Start, leased: Leased, gpuctl: Ctl
 ) -> None:
     job = tenant(7, "", "-c", SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran')")
     assert output(job) == "ran\n"
     ask(leased.admin_socket, {"op": "job_end", "job_id": 7})
-    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine", "7"]) == 0
-    said = capsys.readouterr().out
+    said = gpuctl("mine", "7")
     assert said.startswith("job 7 has ended\n")
     assert re.search(r"[0-9.]+ s of lease and [0-9.]+ s of waiting in [0-9.]+ s, ", said)
-    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
-    assert "You have no job on this node that shares a GPU." in capsys.readouterr().out
+    assert "You have no job on this node that shares a GPU." in gpuctl("mine")
 
 
 def test_a_shell_in_the_job_gets_what_its_programs_need(tenant: Start, leased: Leased) -> None:
@@ -222,12 +221,8 @@ with open({str(extern.parent.parent)!r} + "/cgroup.procs", "w") as procs:
     assert inside.endswith(str(CHECKED))
 
 
-def test_a_shell_of_no_sharing_job_gets_nothing(
-    leased: Leased, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ctl.main(["--socket", str(tenant_sock(leased)), "env"]) == 0
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "")
+def test_a_shell_of_no_sharing_job_gets_nothing(gpuctl: Ctl) -> None:
+    assert (gpuctl("env"), gpuctl.error) == ("", "")
 
 
 def test_libraries_that_are_preloaded_already_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +237,7 @@ def test_libraries_that_are_preloaded_already_stay(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [b"{", b"{}", b'{"op": 1}', b'{"op": "mine", "x": 1}', b'{"op":"mine","job_id":true}'],
+    "asked", [b"{", b"{}", b'{"op": 1}', b'{"op": "mine", "x": 1}', b'{"op":"mine","job_id":true}']
 )
 def test_a_question_that_makes_no_sense_is_answered_and_ended(leased: Leased, asked: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
@@ -265,29 +259,25 @@ def test_a_question_is_one_packet_and_short(leased: Leased) -> None:
 
 
 def test_where_the_socket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = tmp_path / "gpu-leased.toml"
+    chosen = Namespace(socket=None, config=tmp_path / "gpu-leased.toml")
     monkeypatch.delenv("GPU_LEASE_SOCKET", raising=False)
-    assert mine.tenant_socket(None, conf) == Path("/run/gpu-leased/tenant.sock")
-    conf.write_text('[daemon]\nruntime_dir = "/run/elsewhere"\n')
-    assert mine.tenant_socket(None, conf) == Path("/run/elsewhere/tenant.sock")
+    assert mine.tenant_socket(chosen) == Path("/run/gpu-leased/tenant.sock")
+    chosen.config.write_text('[daemon]\nruntime_dir = "/run/elsewhere"\n')
+    assert mine.tenant_socket(chosen) == Path("/run/elsewhere/tenant.sock")
     monkeypatch.setenv("GPU_LEASE_SOCKET", "/of/the/job")
-    assert mine.tenant_socket(None, conf) == Path("/of/the/job")
-    assert mine.tenant_socket(Path("/given"), conf) == Path("/given")
-
-
-def test_no_daemon_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert ctl.main(["--socket", str(tmp_path / "nowhere"), "mine"]) == ExitStatus.NO_ANSWER
-    assert "gpu-leased does not answer at" in capsys.readouterr().err
+    assert mine.tenant_socket(chosen) == Path("/of/the/job")
+    chosen.socket = Path("/given")
+    assert mine.tenant_socket(chosen) == Path("/given")
 
 
 @pytest.fixture
-def parts(leased: Leased) -> Iterator[Leased]:
+def parts(leased: Leased, gpuctl: Ctl) -> Iterator[Ctl]:
     """Tasks 3 and 4 of the array 20, of which the last one has the array's number, and a part of
     the heterogeneous job 30; all of them are this process's."""
     names = {21: "20_3", 20: "20_4", 31: "30+1"}
     for job_id, name in names.items():
         register(leased.admin_socket, job_id, name=name)
-    yield leased
+    yield gpuctl
     for job_id in names:
         ask(leased.admin_socket, {"op": "job_end", "job_id": job_id})
 
@@ -302,14 +292,9 @@ def parts(leased: Leased) -> Iterator[Leased]:
         ("30", ["30+1"]),
     ],
 )
-def test_jobs_are_named_as_slurm_names_them(
-    parts: Leased, capsys: pytest.CaptureFixture[str], typed: str, named: list[str]
-) -> None:
-    socket = ("--socket", str(tenant_sock(parts)))
+def test_jobs_are_named_as_slurm_names_them(parts: Ctl, typed: str, named: list[str]) -> None:
     for op, words in (("mine", "does not use"), ("park", "is parked"), ("unpark", "does not use")):
-        assert ctl.main([*socket, op, typed]) == ExitStatus.DONE
-        text = capsys.readouterr().out
-        found = re.findall(rf"^job (\S+) {words}", text, re.MULTILINE)
+        found = re.findall(rf"^job (\S+) {words}", parts(op, typed), re.MULTILINE)
         assert sorted(found) == sorted(named), op
 
 
@@ -323,34 +308,25 @@ def test_jobs_are_named_as_slurm_names_them(
         ("20_5", "job 20_5 is not a job of yours that shares a GPU of this node"),
     ],
 )
-def test_a_job_that_moves_is_named_as_slurm_names_it(
-    parts: Leased, capsys: pytest.CaptureFixture[str], typed: str, said: str
-) -> None:
+def test_a_job_that_moves_is_named_as_slurm_names_it(parts: Ctl, typed: str, said: str) -> None:
     """Each is refused, since its memory cannot move."""
-    socket = ("--socket", str(tenant_sock(parts)))
-    assert ctl.main([*socket, "move", typed, "--to", "0"]) == ExitStatus.REFUSED
-    assert said in capsys.readouterr().err
+    parts("move", typed, "--to", "0", code=ExitStatus.REFUSED)
+    assert said in parts.error
 
 
-def test_usage_and_status_name_them_too(parts: Leased, capsys: pytest.CaptureFixture[str]) -> None:
-    admin = ("--socket", str(parts.admin_socket))
-    assert ctl.main([*admin, "status"]) == ExitStatus.DONE
-    assert re.findall(r"^(20_[34]|30\+1) ", capsys.readouterr().out, re.MULTILINE) == [
+def test_usage_and_status_name_them_too(parts: Ctl) -> None:
+    assert re.findall(r"^(20_[34]|30\+1) ", parts("status"), re.MULTILINE) == [
         *("20_4", "20_3", "30+1")
     ]
     for _ in ("open", "ended"):
-        assert ctl.main([*admin, "usage", "20_3"]) == ExitStatus.DONE
-        capsys.readouterr()
-        assert ctl.main([*admin, "usage", "20"]) == ExitStatus.REFUSED
-        said = capsys.readouterr().err
-        assert "20 is several jobs here: 20_4, 20_3; name one of them" in said
+        parts("usage", "20_3")
+        parts("usage", "20", code=ExitStatus.REFUSED)
+        assert "20 is several jobs here: 20_4, 20_3; name one of them" in parts.error
         for job_id in (20, 21):
-            ask(parts.admin_socket, {"op": "job_end", "job_id": job_id})
-    assert ctl.main(["--socket", str(tenant_sock(parts)), "mine", "20"]) == ExitStatus.DONE
-    assert re.findall(r"^job (\S+) has ended", capsys.readouterr().out, re.MULTILINE) == [
-        *("20_3", "20_4")
-    ]
-    log = parts.log.read_text()
+            ask(parts.leased.admin_socket, {"op": "job_end", "job_id": job_id})
+    ended = re.findall(r"^job (\S+) has ended", parts("mine", "20"), re.MULTILINE)
+    assert ended == ["20_3", "20_4"]
+    log = parts.leased.log.read_text()
     assert "job 20_3 has managed memory" in log
     assert "job 21 " not in log
 
@@ -378,7 +354,9 @@ def test_a_host_without_a_daemon_is_said_in_words_for_users(
 ) -> None:
     status = ctl.main(["--socket", str(tmp_path / "none"), "mine"])
     assert status == ExitStatus.NO_ANSWER
-    assert "; ask on the node where your job runs, which squeue shows" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "gpu-leased does not answer at" in said
+    assert "; ask on the node where your job runs, which squeue shows" in said
 
 
 def own_jobs(number: int) -> Mine:

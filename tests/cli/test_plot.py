@@ -17,7 +17,7 @@ import pytest
 from leased.api.answers import Chain, Status
 from leased.base.errors import Refused
 from leased.chains.optimiser import KEEPS, WAITS
-from leased.cli import ctl, plot_chain, show_chains
+from leased.cli import ctl, plot_chain, show_gpus
 from tests.cli.fake_status import CHAIN, status
 from tests.conftest import ROOT
 from tests.support.together import zip_strict
@@ -56,6 +56,15 @@ def needs_matplotlib() -> None:
         pytest.skip("matplotlib is not installed; run `make setup`")
 
 
+def python(*arguments: str, complains: bool = True) -> list[str]:
+    """The lines that a program prints. complains: it may, on standard error."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert complains or not done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
     """By name. matplotlib is an optional package, which `make setup` installs."""
@@ -63,19 +72,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
     place = tmp_path_factory.mktemp("plot")
     words = {"all.svg": "", "one.svg": "-j 1", "again.svg": "-j 1", "dark.svg": "-j 1 --dark"}
     words["one.png"] = "-j 1"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", DRAW, RECORD),
-            *(f"-o {place / name} {options}" for name, options in words.items()),
-        ],
-        check=False,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    drawings = [f"-o {place / name} {options}" for name, options in words.items()]
+    answers = [json.loads(line) for line in python("-c", DRAW, RECORD, *drawings)]
     return {name: Drawn(place / name, answer) for name, answer in zip_strict(words, answers)}
 
 
@@ -111,9 +109,8 @@ def test_many_jobs_of_long_names_leave_room_and_colour(tmp_path: Path) -> None:
     """Their memory keeps its colours: no lines between them, which would cover them all."""
     needs_matplotlib()
     path = tmp_path / "many.svg"
-    command = [sys.executable, "-W", "error:constrained_layout not applied", "-c", MANY, str(path)]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    strict = ("-W", "error:constrained_layout not applied")
+    python(*strict, "-c", MANY, str(path), complains=False)
     svg = Drawn(path, {}).svg
     texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
     assert max(len(text) for text in texts if text.startswith("job ")) <= 30
@@ -189,18 +186,18 @@ def answer(chain: Chain | None) -> Status:
 def test_status_says_how_a_chain_divides_its_gpu() -> None:
     untried: Chain = {**CHAIN, "trials": [], "gain": None, "why": WAITS, "calls_s": None}
     untried["components"] = [{**one, "part": 1.0} for one in CHAIN["components"]]
-    assert "".join(show_chains.lines(answer(CHAIN))) == (
+    assert "".join(show_gpus.chains(answer(CHAIN))) == (
         "GPU 1: chain video is 10.5% faster divided than plain (6 of at most 22 trials), 120.0 "
         f"calls a second of its last component: {KEEPS}; it has 3 components, which have of the "
         "GPU at most: process 70 of job 7 100%, process 71 of job 7 30%, process 72 of job 7 100%"
     )
-    assert show_chains.lines(answer(untried)) == [
+    assert show_gpus.chains(answer(untried)) == [
         f"GPU 1: chain video: {WAITS}; it has 3 components"
     ]
-    assert show_chains.lines(answer({**untried, "components": []})) == [
+    assert show_gpus.chains(answer({**untried, "components": []})) == [
         f"GPU 1: chain video: {WAITS}"
     ]
-    assert show_chains.lines(answer(None)) == []
+    assert show_gpus.chains(answer(None)) == []
 
 
 LONG = "v" * 63  # the longest name of a chain
@@ -217,10 +214,7 @@ for dark in (False, True):
 def test_the_picture_of_a_chain_has_its_trials(tmp_path: Path) -> None:
     needs_matplotlib()
     place = str(tmp_path / "chain")
-    command = [sys.executable, "-c", DRAW_CHAIN, json.dumps({**CHAIN, "name": LONG}), place]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for said in done.stdout.splitlines():
+    for said in python("-c", DRAW_CHAIN, json.dumps({**CHAIN, "name": LONG}), place):
         picture = Drawn(Path((found := json.loads(said))["file"]), found)
         texts = ["".join(each.itertext()) for each in picture.svg.iter(f"{SVG}text")]
         assert f"chain {LONG[:23]}… on GPU 1: 3 components, +10.5%" in texts

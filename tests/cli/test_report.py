@@ -13,9 +13,9 @@ from rich.cells import cell_len
 
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
 from leased.cli.report import as_csv, as_text, make
 from leased.cli.report_sums import Use, summed, total, uses
+from leased.cli.subcommand import ExitStatus
 from leased.slurm.sacct import Asked, Row
 from leased.slurm.step_record import StepRun
 from leased.slurm.usage_record import Run
@@ -78,10 +78,8 @@ def test_the_nodes_of_a_job_are_added_up_once() -> None:
 
 def test_usage_is_added_up_by_user() -> None:
     ann, bob = summed(found(ROWS), "user")
-    assert (ann.name, ann.jobs, ann.amounts["lease_s"], ann.efficiency) == (
-        *("ann", {"1"}, 3 * HOUR),
-        0.5,
-    )
+    assert (ann.name, ann.jobs, ann.efficiency) == ("ann", {"1"}, 0.5)
+    assert ann.amounts["lease_s"] == 3 * HOUR
     assert (bob.jobs, bob.amounts["wait_s"]) == ({"2", "3"}, 2 * HOUR)
 
 
@@ -204,14 +202,8 @@ def sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert ctl.main(["report", "--by", "job", "--json"]) == ExitStatus.DONE
     said = json.loads(capsys.readouterr().out)
-    assert sorted(group["name"] for group in said["groups"]) == [
-        "1",
-        "2",
-        "3_1",
-        "3_2",
-        "6+0",
-        "6+1",
-    ]
+    names = sorted(group["name"] for group in said["groups"])
+    assert names == ["1", "2", "3_1", "3_2", "6+0", "6+1"]
     assert (said["by"], said["problems"], said["total"]["jobs"]) == ("job", [], 6)
     assert ctl.main(["report", "--by", "job", "--csv"]) == ExitStatus.DONE
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -12,15 +12,14 @@ from rich.console import Console, RenderableType
 from leased.api.answers import Channels, Mps, Share, Status, UnleasedProcess
 from leased.base.errors import NoAnswer
 from leased.base.words import size
-from leased.cli import check, show, show_memory, top
+from leased.cli import check, show, show_gpus, show_jobs, top
 from leased.cli.checks.finding import FAULT, OK, Finding
 from leased.cli.names import Names
 from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue, ranges
 from leased.cli.subcommand import print_answer
 from leased.cli.top_state import Order, TopState
-from tests.cli.fake_status import CHAIN, GIB, WHY, status
-from tests.cli.names import names, squeue
+from tests.cli.fake_status import CHAIN, GIB, WHY, names, squeue, status
 
 WIDTH, HEIGHT = 80, 24
 
@@ -195,6 +194,38 @@ def test_gpus_of_which_the_same_is_to_be_said_are_named_together() -> None:
     ]
 
 
+def on_nodes() -> Status:
+    """Job 100 is on two nodes, as its first one sees it; job 101 as another one does."""
+    made = status()
+    first, second = made["tenants"][:2]
+    why = "gpu-leased has not answered on b"
+    first["on_nodes"] = {"nodes": {"a": "runs", "b": None}, "why": why}
+    second["on_nodes"] = {"nodes": {"b": None, "a": None}, "why": None}
+    return made
+
+
+def test_each_node_of_a_job_is_named_with_what_is_known() -> None:
+    assert show_jobs.nodes(on_nodes()) == [
+        "job 100 is on several nodes: a (runs), b; gpu-leased has not answered on b",
+        "job 101 is on several nodes: b, a",
+    ]
+    assert show_jobs.nodes(status()) == [], "of older daemons too"
+
+
+def test_many_nodes_are_told_by_what_the_job_does_there() -> None:
+    made = status()
+    nodes: dict[str, str | None] = {f"n{n}": "runs" if n % 2 else "waits" for n in range(64)}
+    made["tenants"][0]["on_nodes"] = {"nodes": nodes, "why": None}
+    (line,) = show_jobs.nodes(made)
+    assert "n0, n2, n4, n6, n8, n10 and 26 more (waits), n1, n3" in line
+    assert len(line) < 200
+
+
+def test_status_and_top_say_on_which_nodes_a_job_is() -> None:
+    said = [str(text) for text in show.notes(on_nodes())]
+    assert all(line in said for line in show_jobs.nodes(on_nodes()))
+
+
 def test_faults_stand_before_the_rest() -> None:
     answer = status()
     answer["store_fault"] = "usage cannot be written: disk full"
@@ -280,7 +311,7 @@ def test_memory_by_shards_is_one_line_however_many_jobs_there_are() -> None:
     answer["devices"][0]["mem_per_shard_bytes"] = GIB
     for n, each in enumerate(answer["tenants"]):
         each["total_bytes"] = {"GPU-0": (1 + n % 50) * GIB}
-    (line,) = show_memory.fences(answer)
+    (line,) = show_gpus.fences(answer)
     head = "a shard of GPU 0 stands for 1.0 GiB of its memory"
     assert line == f"{head}: its jobs may have 1.0 GiB to 50.0 GiB"
 
@@ -367,16 +398,12 @@ def test_amounts_and_times_are_short() -> None:
     assert [duration(each) for each in (None, 0.0, 99.9, 100, 600, 6000, 1e6)] == [
         *("-", "0.0 s", "99.9 s", "100 s", "10 min", "2 h", "278 h")
     ]
-    assert [queue(each) for each in ([], ["1"], ["1_3", "2"], ["1", "2", "3"])] == [
-        "-",
-        "1",
-        "1_3,2",
-        "1 +2",
-    ]
+    queues = [queue(each) for each in ([], ["1"], ["1_3", "2"], ["1", "2", "3"])]
+    assert queues == ["-", "1", "1_3,2", "1 +2"]
     assert queue(["8000100_12", "8000100_13", "3"]) == "800010… +2"
     assert queue(["8000100_12", "8000100_13"]) == "800010… +1"
     assert [ranges(each) for each in ([], [3], [0, 1, 2, 5, 7, 8])] == ["", "3", "0-2,5,7-8"]
-    assert size(0) == "0 B"
+    assert [size(n) for n in (0, 1023, 1536)] == ["0 B", "1023 B", "1.5 KiB"]
 
 
 # -- keys --------------------------------------------------------------------------------

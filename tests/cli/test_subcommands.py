@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from leased.cli import ctl, subcommands
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from tests.conftest import ROOT
 
 MODULE = """
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.cli.subcommand import WrongUsage
 
 SUMMARY = "it counts"

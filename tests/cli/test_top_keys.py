@@ -1,21 +1,26 @@
-"""The keys of gpu-leasectl top, on a terminal, with a daemon that is made up."""
+"""gpu-leasectl top on a terminal: with a real daemon, and its keys with one that is made up."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
+from leased.cli.subcommand import ExitStatus
 from tests.conftest import ROOT
+from tests.slurm.leased import Leased
 
+ORDER = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # It asks nobody: what it is told to do it says in the last line, as the real one does.
 PROGRAM = """
 from leased.base.errors import Refused
@@ -44,12 +49,13 @@ class Terminal:
     process: subprocess.Popen[bytes]
     seen: bytes = field(default=b"")
 
-    def until(self, wanted: str) -> str:
-        """What has come since the last time, up to these words. Colours are left out."""
+    def until(self, wanted: str, times: int = 1) -> str:
+        """What has come since the last time, until it has these words so often, between which there
+        may be orders for the terminal, or one of these."""
         end = time.monotonic() + 120
         while True:
-            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen.decode(errors="replace"))
-            if wanted in text:
+            text = self.seen.decode(errors="replace")
+            if max(text.count(wanted), ORDER.sub("", text).count(wanted)) >= times:
                 self.seen = b""
                 return text
             assert time.monotonic() < end, text
@@ -60,17 +66,19 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
 
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
+@contextlib.contextmanager
+def running(*arguments: str, env: Mapping[str, str] = os.environ) -> Iterator[Terminal]:
+    """Python on a terminal."""
     ours, theirs = pty.openpty()
     size = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+    # Whatever started these tests in the background may ignore the signal for all below it.
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        ["env", "--default-signal=INT", sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=ROOT,
-        env=os.environ | size,
+        env={**env, **size},
     )
     os.close(theirs)
     try:
@@ -79,6 +87,21 @@ def terminal() -> Iterator[Terminal]:
         process.kill()
         process.wait()
         os.close(ours)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with running("-c", PROGRAM) as made:
+        yield made
+
+
+def test_it_redraws_until_it_is_interrupted(kept_leased: Leased) -> None:
+    command = ("-m", "leased.cli.ctl", "--config", str(kept_leased.config))
+    with running(*command, "top", "--interval", "0.1", env=kept_leased.env) as terminal:
+        assert "\x1b[?1049h" in terminal.until("gpu-leased 0", 3)
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("\x1b[?1049l")  # the terminal is as it was
+        assert terminal.process.wait(60) == ExitStatus.DONE
 
 
 def test_keys_sort_drain_and_quit_at_once(terminal: Terminal) -> None:

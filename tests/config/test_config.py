@@ -180,10 +180,7 @@ VALUES = st.one_of(
 @given(
     st.dictionaries(
         st.sampled_from([*SECTIONS, "demon"]),
-        st.one_of(
-            VALUES,
-            st.dictionaries(st.sampled_from([key.name for key in KEYS]), VALUES),
-        ),
+        st.one_of(VALUES, st.dictionaries(st.sampled_from([key.name for key in KEYS]), VALUES)),
     )
 )
 @example({"strays": {"allow": ["\0"]}})

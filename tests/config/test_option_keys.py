@@ -37,12 +37,6 @@ def test_every_key_has_a_default_and_survives_being_stored() -> None:
     assert parse(stored) == PLAIN
 
 
-def test_a_key_does_not_change_others() -> None:
-    for name, key in KEYS.items():
-        alone = Options(**key.values(PLAIN))
-        assert alone.over(Options()) == Options().over(alone) == alone, name
-
-
 def test_the_help_and_the_documents_name_every_key() -> None:
     told = ffi.string(lib.gl_options_help()).decode()
     document = (ROOT / "docs" / "user.md").read_text()

@@ -15,7 +15,7 @@ from rich.console import Console
 from leased.api.client import ask_status
 from leased.cli import show
 from leased.cli.screen import View
-from tests.cli.names import names
+from tests.cli.fake_status import names
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import MIB, SIZE, SWAP, copies_of, end, kept, started, status, taken, turn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leased.cli import show
+from leased.cli import show_usage
 from leased.leasing.step_division import DIVIDED
 from leased.usage.usage import FIGURES, Usage, figures
 
@@ -39,7 +39,7 @@ def test_rare_figures_are_left_out_if_they_are_0() -> None:
 
 def test_every_figure_has_a_column() -> None:
     text = io.StringIO()
-    Console(file=text, width=200).print(show.usage({"usage": {UUID: figures(EACH)}}))
+    Console(file=text, width=200).print(show_usage.of_job({"usage": {UUID: figures(EACH)}}))
     head = text.getvalue()
     assert all(figure.label in head for figure in FIGURES)
 

@@ -10,7 +10,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.cli import ctl
-from leased.cli.exit_status import MEANINGS, ExitStatus
+from leased.cli.subcommand import MEANINGS, ExitStatus
 from leased.config import config
 from leased.manual import arguments, roff, write
 from tests.conftest import ROOT

@@ -37,14 +37,6 @@ def test_a_file_has_the_jobs_of_its_gpu(made: JobMapping) -> None:
     assert stat.S_IMODE(made.directory.stat().st_mode) == 0o755
 
 
-def test_a_file_goes_with_the_last_job(made: JobMapping) -> None:
-    made.follow(status([tenant(7, 0), tenant(8, 1)], TWO))
-    made.follow(status([tenant(8, 1)], TWO))
-    assert files(made.directory) == {"0": "8\n"}
-    made.follow(status([], TWO))
-    assert list(made.directory.iterdir()) == []
-
-
 def test_an_older_daemon_says_slurms_index_alone(made: JobMapping) -> None:
     made.follow(status([tenant(7, 1)], [device(0), device(1)]))
     assert files(made.directory) == {"1": "7\n"}

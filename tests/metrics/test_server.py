@@ -14,7 +14,6 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.openmetrics import parser
 
 from leased.base.errors import Refused
-from leased.cli.checks import metrics
 from leased.cli.checks.metrics import UnixConnection
 from leased.config import listen_address
 from leased.config.listen_address import ListenAddress
@@ -88,12 +87,6 @@ def test_loopback_over_tcp() -> None:
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             assert b"gpu_lease_up 1.0" in connection.getresponse().read()
-
-
-def test_the_kind_of_an_endpoint_is_told(path: Path, short_dir: Path) -> None:
-    assert metrics.is_ours(ListenAddress(path=path), WAIT_S)
-    with pytest.raises(FileNotFoundError):
-        metrics.is_ours(ListenAddress(path=short_dir / "none.sock"), WAIT_S)
 
 
 # -- addresses ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.base import children
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.moving.carriers import CHILD
 from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start

@@ -14,7 +14,7 @@ import pytest
 from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.metrics import job_mapping
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from leased.api.client import ask
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.moving.driver import Driver
 from leased.moving.mark import NAME, MarkFile
 from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step

@@ -14,7 +14,7 @@ import pytest
 from leased.admin.admin import Admin
 from leased.admin.status import Seen
 from leased.base.errors import Later, Refused
-from leased.cli import show_mps
+from leased.cli import show_gpus
 from leased.config.config import Config, DeviceConfig
 from leased.mps.control import Control
 from leased.mps.mps import AWAITED_S, FOLDER, Mps
@@ -147,7 +147,7 @@ def test_no_job_begins_while_mps_does_not_run(node: MpsNode) -> None:
         node.ask("register", 1)
     assert (
         "takes no new jobs, as MPS does not run there"
-        in show_mps.troubles(node.admin.shows.first())[0]
+        in show_gpus.mps_troubles(node.admin.shows.first())[0]
     )
     node.now += 60
     node.look()
@@ -182,7 +182,7 @@ def test_a_fault_is_counted_and_its_users_are_kept_apart(node: MpsNode) -> None:
     node.fault()
     shown = node.device()["mps"]
     assert (shown["faults"], shown["lost"]) == (1, ["1", "2"])
-    assert "the jobs there were 1, 2" in show_mps.troubles(node.admin.shows.first())[0]
+    assert "the jobs there were 1, 2" in show_gpus.mps_troubles(node.admin.shows.first())[0]
     with pytest.raises(Refused, match="a fault of one has ended both"):
         node.ask("register", 4, uid=1001)
     assert node.ask("register", 5, uid=1002)
@@ -269,7 +269,7 @@ def test_one_that_cannot_be_told_to_end_is_killed(node: MpsNode) -> None:
 
 def test_what_status_says(node: MpsNode) -> None:
     node.ask("register", 7, "sm:30%")
-    (line,) = show_mps.lines(node.admin.shows.first())
+    (line,) = show_gpus.mps(node.admin.shows.first())
     assert line.startswith("GPU 0 is shared by MPS, by jobs of one user at a time; its server has")
     assert line.endswith("multiprocessors: job 7 30%")
 

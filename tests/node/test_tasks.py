@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from leased.base import children
-from leased.base.periods import to_next
+from leased.base.waiting import to_next
 from leased.node.tasks import Tasks
 from tests.base.test_children import gone
 

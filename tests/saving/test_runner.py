@@ -15,7 +15,7 @@ import pytest
 
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.saving import criu
 from leased.saving.asking import ask_runner
 from leased.saving.directory import Directory

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leased.cli import ctl
-from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import ExitStatus
 from leased.slurm.usage_record import MARK
 from tests.slurm.accounted import MIB, gpu_work, have_usage, peaks, runs, script, states
 from tests.slurm.cluster import FINISHED

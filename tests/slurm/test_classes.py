@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.cli import show_classes
+from leased.cli import show_jobs
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
@@ -56,7 +56,7 @@ def test_an_online_job_goes_first_and_the_offline_one_goes_on_with_its_bits(site
     before = site.bytes_out()
     online = site.compute("online", BIG, options=("-p", "serve", f"--gpu-share={LONG}"))
     wait_until("both to be there", lambda: tenant(site, online.job_id) is not None)
-    said = show_classes.lines(status(site))
+    said = show_jobs.classes(status(site))
     assert f"job {offline.job_id} is offline, job {online.job_id} is online" in said[0]
     site.used(online)
     assert site.bytes_out() - before >= (2 * BIG - 256) * MIB

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.cli import show_memory
+from leased.cli import show_gpus
 from tests.conftest import ROOT
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
@@ -61,7 +61,7 @@ def test_status_says_who_may_have_what(site: Site) -> None:
     job = site.slurm.sbatch("--gres=shard:l40s:3", "--wrap", "exec sleep 600", cwd=site.work)
     site.wait_for_tenant(job)
     answer: Any = ask(site.leased.admin_socket, {"op": "status"})
-    (line,) = show_memory.fences(answer)
+    (line,) = show_gpus.fences(answer)
     site.slurm.run("scancel", str(job))
     wait_until("the job to end", lambda: not site.status())
     told = f"job {job} may have 48.0 MiB"

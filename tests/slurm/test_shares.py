@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.cli import show_shares
+from leased.cli import show_jobs
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.processes import wait_until
@@ -81,7 +81,7 @@ def test_jobs_with_shares_and_without_take_turns_and_one_too_many_is_told(site: 
     shares = {name: tenant(site, job)["share"] for name, job in jobs.items()}
     assert shares["c"] is None
     assert (shares["a"]["request"], shares["a"]["limit"]) == (0.5, 0.6)
-    said = "\n".join(show_shares.lines(status(site)))
+    said = "\n".join(show_jobs.shares(status(site)))
     assert f"GPU {device['index']}: 0.8 of its time is requested" in said
     assert f"job {jobs['b']} 0.3 at least" in said
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from leased.store.contents import Contents
-from tests.conftest import ROOT, OpenStore
+from tests.conftest import OpenStore
+from tests.store.conftest import preloaded
 from tests.store.test_store import tenant, used
-
-FAILING = Path(__file__).with_name("failing_reads.c")
 
 # A previous daemon has left usage of 1000 for each job. For each number of reads that succeed: a
 # daemon starts, counts 1 for each of its jobs, and has its disk back. It prints what came to light.
@@ -24,6 +20,7 @@ import ctypes, json, shutil, sys
 from pathlib import Path
 from leased.store.registrations import Registrations
 from leased.store.store import Store
+from tests.store.conftest import preloaded
 from tests.store.test_store import UUID, tenant, used
 
 JOBS = range(1, 13)
@@ -67,29 +64,16 @@ print(json.dumps(outcomes))
 """
 
 
-@pytest.fixture(scope="module")
-def failing_reads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("failing") / "failing_reads.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, FAILING, "-ldl"], check=True)
-    return library
-
-
 @pytest.mark.parametrize(
     ("failing", "left"),
     [("usage.db", "closed"), ("usage.db", "killed"), ("usage.db-wal", "killed")],
 )
-def test_usage_goes_on_when_the_disk_is_back(
-    failing_reads: Path, tmp_path: Path, failing: str, left: str
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), failing, left],
-        cwd=ROOT,
-        env=os.environ | {"LD_PRELOAD": str(failing_reads)},
-        capture_output=True,
-        text=True,
-        check=True,
+def test_usage_goes_on_when_the_disk_is_back(tmp_path: Path, failing: str, left: str) -> None:
+    place = tmp_path / "stores"
+    place.mkdir()
+    outcomes = json.loads(
+        preloaded("failing_reads.c", tmp_path, PROGRAM, str(place), failing, left)
     )
-    outcomes = json.loads(done.stdout)
     assert len(outcomes) > 1
     assert [failed for failed, *_ in outcomes] == [True] * (len(outcomes) - 1) + [False]
     for reads, outcome in enumerate(outcomes):

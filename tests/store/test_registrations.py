@@ -14,15 +14,10 @@ import pytest
 
 from leased.processes.identity import ProcessId
 from leased.store.registrations import Registration, Registrations
-from leased.store.store import Store
+from tests.store.conftest import Begin
 from tests.store.test_store import UUID, tenant, used
 
 STEPD = ProcessId(12, 34)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "jobs"
 
 
 def registered(job_id: int) -> Registration:
@@ -140,7 +135,7 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize(("spoil", "why"), SPOILT.values(), ids=SPOILT)
 def test_a_spoilt_file_is_refused_alone(
     folder: Path,
-    tmp_path: Path,
+    begin: Begin,
     caplog: pytest.LogCaptureFixture,
     spoil: Callable[[Path], None],
     why: str,
@@ -150,9 +145,8 @@ def test_a_spoilt_file_is_refused_alone(
         files.put(registered(job))
     spoil(folder / "7.json")
     with caplog.at_level(logging.ERROR, "gpu-leased"):
-        store = Store(tmp_path / "usage.db", files)
+        store = begin(files=True)
     assert [record.job_id for record in store.open_tenants()] == [6]
-    store.close()
     (said,) = caplog.messages
     assert f"{folder}/7.json cannot be trusted" in said
     assert why in said
@@ -175,8 +169,8 @@ def test_a_directory_that_others_may_write_to_is_not_believed(
 class TestStore:
     """The database at usage.db, and one at another.db as it is when that is lost."""
 
-    def test_a_lost_database_costs_usage_and_no_job(self, folder: Path, tmp_path: Path) -> None:
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+    def test_a_lost_database_costs_usage_and_no_job(self, begin: Begin) -> None:
+        store = begin(files=True)
         store.open_tenant(tenant(1))
         store.open_tenant(tenant(2))
         store.add_stepd(STEPD, 1)
@@ -184,63 +178,53 @@ class TestStore:
         store.save({1: used(7)}, 5)
         store.close_tenant(2, used(8))
         (before,) = store.open_tenants()
-        store.close()
-        store = Store(tmp_path / "another.db", Registrations(folder))
+        store = begin("another.db", files=True)
         (after,) = store.open_tenants()
         assert after == replace(before, usage={})
         assert store.stepds() == {12: (STEPD, 1)}
         store.save({}, 6)
-        store.close()
-        store = Store(tmp_path / "another.db")
+        store = begin("another.db")
         assert store.open_tenants() == [after], "it is in the new database"
         assert store.stepds() == {12: (STEPD, 1)}
-        store.close()
 
-    def test_the_database_counts_more_than_a_file(self, folder: Path, tmp_path: Path) -> None:
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+    def test_the_database_counts_more_than_a_file(self, folder: Path, begin: Begin) -> None:
+        store = begin(files=True)
         store.open_tenant(tenant(1))
         store.save({1: used(7)}, 5)
-        store.close()
         (folder / "1.json").write_text("spoilt")
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+        store = begin(files=True)
         assert [record.usage for record in store.open_tenants()] == [used(7)]
-        store.close()
         assert (folder / "1.json").read_text() == "spoilt", "it was not even looked at"
 
-    def test_a_run_that_has_ended_does_not_begin_again(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_run_that_has_ended_does_not_begin_again(self, folder: Path, begin: Begin) -> None:
         """The daemon had written its end, and was killed before the file was removed."""
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+        store = begin(files=True)
         store.open_tenant(tenant(1))
         kept = (folder / "1.json").read_text()
         store.close_tenant(1, used(7))
         assert not (folder / "1.json").exists()
-        store.close()
         for settled in (False, True):
             (folder / "1.json").touch(0o600)
             (folder / "1.json").write_text(kept)
-            store = Store(tmp_path / "usage.db", Registrations(folder))
+            store = begin(files=True)
             assert store.open_tenants() == [], f"settled: {settled}"
             assert not (folder / "1.json").exists()
             store.settle([record.run for record in store.unsettled()])
-            store.close()
 
-    def test_jobs_of_a_release_before_get_their_files(self, folder: Path, tmp_path: Path) -> None:
-        store = Store(tmp_path / "usage.db")
+    def test_jobs_of_a_release_before_get_their_files(self, folder: Path, begin: Begin) -> None:
+        store = begin()
         store.open_tenant(tenant(1))
         store.add_stepd(STEPD, 1)
         (record,) = store.open_tenants()
-        store.close()
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+        store = begin(files=True)
         assert Registrations(folder).read(1) == Registration(record, (STEPD,))
-        store.close()
 
-    def test_nothing_is_written_that_has_not_changed(self, folder: Path, tmp_path: Path) -> None:
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+    def test_nothing_is_written_that_has_not_changed(self, folder: Path, begin: Begin) -> None:
+        store = begin(files=True)
         for job in (1, 2):
             store.open_tenant(tenant(job))
-        store.close()
         before = {path.name: path.stat().st_ino for path in folder.iterdir()}
-        store = Store(tmp_path / "usage.db", Registrations(folder))
+        store = begin(files=True)
         for record in store.open_tenants():
             store.resolve(record.job_id, record.options, dict(record.totals))
         store.save({1: used(7)}, 5)
@@ -248,4 +232,3 @@ class TestStore:
         store.resolve(1, "tq:7", {UUID: 1})
         after = {path.name: path.stat().st_ino for path in folder.iterdir()}
         assert {name for name in after if after[name] != before[name]} == {"1.json"}
-        store.close()

@@ -4,21 +4,19 @@ damaged or missing."""
 from __future__ import annotations
 
 import logging
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from leased.core.policy import PolicyState
 from leased.store.store import Store
-from tests.store.test_store import tenant, used
+from tests.conftest import OpenStore
+from tests.store.test_store import sql, tenant, used
 
 FAIR = PolicyState("fair", '{"1": {"GPU-x": -5}}')
 
 
-def rows(path: Path) -> list[tuple[int, str, str]]:
-    with sqlite3.connect(path) as db:
-        return list(db.execute("SELECT job_id, policy, state FROM remembered ORDER BY job_id"))
+ROWS = "SELECT job_id, policy, state FROM remembered ORDER BY job_id"
 
 
 def two_open(path: Path) -> Store:
@@ -29,31 +27,30 @@ def two_open(path: Path) -> Store:
     return store
 
 
-def test_it_is_there_for_the_next_daemon_and_not_after_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "usage.db"
-    two_open(path).close()
-    store = Store(path)
-    assert [t.remembered for t in store.open_tenants()] == [FAIR, PolicyState("fair", "{}")]
-    store.close_tenant(1, used(3))
-    assert [t.remembered for t in store.unsettled()] == [None]
-    assert [row[0] for row in rows(path)] == [2]
-    store.save({}, 6, {2: PolicyState("fcfs", "")})
-    assert rows(path) == [], "another policy has the device, which remembers nothing"
-    store.close()
-
-
-def test_damaged_states_are_left_out_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_it_is_there_for_the_next_daemon_and_not_after_the_end(
+    tmp_path: Path, open_store: OpenStore
 ) -> None:
     path = tmp_path / "usage.db"
     two_open(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE remembered SET state = x'ff00'")
+    store = open_store(path)
+    assert [t.remembered for t in store.open_tenants()] == [FAIR, PolicyState("fair", "{}")]
+    store.close_tenant(1, used(3))
+    assert [t.remembered for t in store.unsettled()] == [None]
+    assert [row[0] for row in sql(path, ROWS)] == [2]
+    store.save({}, 6, {2: PolicyState("fcfs", "")})
+    assert sql(path, ROWS) == [], "another policy has the device, which remembers nothing"
+
+
+def test_damaged_states_are_left_out_with_one_warning(
+    tmp_path: Path, open_store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.db"
+    two_open(path).close()
+    sql(path, "UPDATE remembered SET state = x'ff00'")
     with caplog.at_level(logging.WARNING, "gpu-leased"):
-        store = Store(path)
+        store = open_store(path)
     assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
     (said,) = caplog.messages
     assert "what the policies had stored of 2 jobs cannot be used" in said
     store.save({}, 6, {1: FAIR})
-    assert rows(path) == [(1, *FAIR)]
-    store.close()
+    assert sql(path, ROWS) == [(1, *FAIR)]

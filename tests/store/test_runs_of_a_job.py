@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from leased.core.arbiter import Usage
 from leased.store import database, read_only, schema, store
 from leased.store.records import TenantRecord
-from leased.store.registrations import Registrations
 from leased.store.store import Store
-from tests.conftest import OpenStore
+from tests.store.conftest import Begin
 from tests.store.test_store import UUID, tenant, used
 
 # Fields of a record that stand in tables of their own, or are not of every record.
@@ -23,51 +21,28 @@ OF_OTHER_TABLES = {"usage", "totals", "remembered", "parked_by", "steps", "close
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "usage.db"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[Store]:
-    made = Store(path)
-    yield made
-    made.close()
+def db(begin: Begin) -> Store:
+    return begin()
 
 
 def lease_ns(records: list[TenantRecord]) -> list[int]:
     return [record.usage[UUID].lease_ns for record in records]
 
 
-Reopen = Callable[[Store], Store]
-
-
-@pytest.fixture
-def reopened(open_store: OpenStore) -> Reopen:
-    """Close a store and open its file again, as the next daemon does."""
-
-    def reopen(store: Store) -> Store:
-        store.close()
-        return open_store(store.path)
-
-    return reopen
-
-
-def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store, reopened: Reopen) -> None:
+def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store, begin: Begin) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     db.open_tenant(tenant(7))
     assert lease_ns(db.unsettled()) == [5]
     db.close_tenant(7, used(8))
-    for again in (db, reopened(db)):
+    for again in (db, begin()):
         assert lease_ns(again.unsettled()) == [5, 8]
         (found,) = again.find(7)
         assert found.usage == used(8)
         assert lease_ns(again.runs(7)) == [5, 8]
 
 
-def test_first_run_that_is_written_late_does_not_settle_the_second(
-    db: Store, reopened: Reopen
-) -> None:
+def test_first_run_that_is_written_late_does_not_settle_the_second(db: Store, begin: Begin) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     (first,) = db.unsettled()
@@ -75,21 +50,19 @@ def test_first_run_that_is_written_late_does_not_settle_the_second(
     db.close_tenant(7, used(8))
     db.settle([first.run])
     assert lease_ns(db.unsettled()) == [8]
-    assert lease_ns(reopened(db).unsettled()) == [8]
+    assert lease_ns(begin().unsettled()) == [8]
     db.settle([first.run])  # again: nothing happens
     assert lease_ns(db.unsettled()) == [8]
 
 
-def test_first_run_that_is_written_late_does_not_end_the_second(
-    db: Store, reopened: Reopen
-) -> None:
+def test_first_run_that_is_written_late_does_not_end_the_second(db: Store, begin: Begin) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     (first,) = db.unsettled()
     db.open_tenant(tenant(7))
     db.settle([first.run])
     db.save({7: used(3)}, 1)
-    again = reopened(db)
+    again = begin()
     assert lease_ns(again.open_tenants()) == [3]
     assert again.unsettled() == []
 
@@ -103,14 +76,14 @@ def test_a_run_whose_end_nobody_told_ends_with_the_next(db: Store) -> None:
 
 
 def test_runs_of_one_moment_are_two(
-    db: Store, monkeypatch: pytest.MonkeyPatch, reopened: Reopen
+    db: Store, monkeypatch: pytest.MonkeyPatch, begin: Begin
 ) -> None:
     monkeypatch.setattr(store.time, "time", lambda: 1000.0)  # type: ignore[attr-defined]
     for ns in (5, 8):
         db.open_tenant(tenant(7))
         db.close_tenant(7, used(ns))
     assert lease_ns(db.unsettled()) == [5, 8]
-    assert lease_ns(reopened(db).unsettled()) == [5, 8]
+    assert lease_ns(begin().unsettled()) == [5, 8]
 
 
 def test_settled_runs_are_forgotten_in_time_and_number(
@@ -128,7 +101,7 @@ def test_settled_runs_are_forgotten_in_time_and_number(
     assert db.runs(7) == []
 
 
-def test_everything_of_a_record_is_kept(db: Store, reopened: Reopen) -> None:
+def test_everything_of_a_record_is_kept(db: Store, begin: Begin) -> None:
     given = TenantRecord(
         *(7, 1000, (UUID, "GPU-y"), "tq:5s,lock:on", "on", {}), totals={UUID: 5, "GPU-y": 6}
     )
@@ -137,7 +110,7 @@ def test_everything_of_a_record_is_kept(db: Store, reopened: Reopen) -> None:
     db.resolve(7, "tq:6s", {UUID: 5, "GPU-y": 6, "GPU-z": 8})
     db.save({7: used(3)}, 1)
     (before,) = db.open_tenants()
-    (after,) = reopened(db).open_tenants()
+    (after,) = begin().open_tenants()
     assert after == before
     assert dataclasses.replace(after, opened=0.0) == TenantRecord(
         *(7, 1000, (UUID, "GPU-y", "GPU-z"), "tq:6s", "on", used(3)),
@@ -159,16 +132,15 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_disk_that_can_be_read_later_adds_what_it_has(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db = Store(path)
+    db = begin()
     for job in (1, 2):
         db.open_tenant(tenant(job))
     db.save({1: used(3), 2: used(4)}, 50)
     db.close()
-
     with unreadable(monkeypatch):
-        db = Store(path)
+        db = begin()
         assert db.open_tenants() == []
         db.open_tenant(tenant(2))  # its next step registers
         assert db.fault is not None
@@ -176,22 +148,20 @@ def test_a_disk_that_can_be_read_later_adds_what_it_has(
     assert db.fault is None
     assert {r.job_id: dict(r.usage) for r in db.open_tenants()} == {1: used(3), 2: {}}
     assert lease_ns(db.unsettled()) == [4]
-    db.close()
 
 
 def test_usage_on_a_disk_that_can_be_read_later_is_not_lost(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile jobs go on as they were registered, and one of them ends."""
-    files = Registrations(path.parent / "jobs")
-    db = Store(path, files)
+    db = begin(files=True)
     for job in (1, 2):
         db.open_tenant(tenant(job))
     before = {UUID: Usage(lease_ns=30, handoffs=4, peak_bytes=90)}
     db.save({1: before, 2: before}, 50)
     db.close()
     with unreadable(monkeypatch):
-        db = Store(path, files)
+        db = begin(files=True)
         assert [record.job_id for record in db.open_tenants()] == [1, 2]
         since = {UUID: Usage(lease_ns=7, handoffs=1, peak_bytes=60)}
         db.save({1: since}, 60)
@@ -202,12 +172,10 @@ def test_usage_on_a_disk_that_can_be_read_later_is_not_lost(
     assert [(r.job_id, dict(r.usage)) for r in db.unsettled()] == [(2, both)]
     more = {UUID: Usage(lease_ns=9, handoffs=1, peak_bytes=99)}
     db.save({1: more}, 61)
-    db.close()
-    db = Store(path, files)
+    db = begin(files=True)
     last = {UUID: Usage(lease_ns=39, handoffs=5, peak_bytes=99)}
     assert {r.job_id: dict(r.usage) for r in db.open_tenants()} == {1: last}
     assert [(r.job_id, dict(r.usage)) for r in db.unsettled()] == [(2, both)]
-    db.close()
 
 
 def test_fields_of_a_record_are_those_of_the_tables() -> None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from leased.store import syncer
-from tests.conftest import ROOT, OpenStore
+from tests.conftest import OpenStore
 from tests.slurm.processes import wait_until
+from tests.store.conftest import preloaded
 from tests.store.test_store import tenant, used
-
-WATCH = Path(__file__).with_name("sync_watch.c")
 
 # Jobs begin and end, and the site sets something.
 PROGRAM = """
 import ctypes, sys
 from pathlib import Path
 from leased.store.store import Store
+from tests.store.conftest import preloaded
 from tests.store.test_store import tenant, used
 store = Store(Path(sys.argv[1]))
 store.open_tenant(tenant(1))  # the log begins
@@ -39,23 +37,8 @@ store.close()
 """
 
 
-@pytest.fixture(scope="module")
-def sync_watch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("watch") / "sync_watch.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, WATCH, "-ldl"], check=True)
-    return library
-
-
-def test_the_loop_syncs_nothing(sync_watch: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "usage.db")],
-        cwd=ROOT,
-        env=os.environ | {"LD_PRELOAD": str(sync_watch)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_loop_syncs_nothing(tmp_path: Path) -> None:
+    preloaded("sync_watch.c", tmp_path, PROGRAM, str(tmp_path / "usage.db"))
 
 
 def test_a_long_log_is_moved_into_the_file(

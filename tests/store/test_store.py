@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError, wait_until
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+CLASS = "ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x'"  # of a later release
 REGISTER = {"op": "register", "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]}
 
 
@@ -38,6 +40,12 @@ def tenant(job_id: int) -> TenantRecord:
 
 def used(ns: int) -> dict[str, Usage]:
     return {UUID: Usage(lease_ns=ns)}
+
+
+def sql(path: Path, *statements: str) -> list[Any]:
+    """What a person's sqlite3 does with the file, and all rows that it shows."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        return [row for statement in statements for row in db.execute(statement)]
 
 
 class Disk:
@@ -193,15 +201,11 @@ def write_garbage(path: Path) -> None:
 
 
 def write_foreign(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE songs (title TEXT)")
-    db.close()
+    sql(path, "CREATE TABLE songs (title TEXT)")
 
 
 def write_foreign_tenants(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE tenants (flat INTEGER, name TEXT)")
-    db.close()
+    sql(path, "CREATE TABLE tenants (flat INTEGER, name TEXT)")
 
 
 def write_damaged(path: Path) -> None:
@@ -279,41 +283,30 @@ def test_file_of_a_release_before_comes_to_the_schema_of_this_one(
     before.open_tenant(tenant(7))
     before.save({7: used(5)}, 99)
     before.close()
-    added = "ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';"
-    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION + 1, added)
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION + 1, f"{CLASS};")
     for _ in range(2):  # once is enough
         store = open_store(path)
         assert [(t.job_id, t.usage) for t in store.open_tenants()] == [(7, used(5))]
         assert store.epoch() == 99
         store.close()
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION + 1,)
-        assert db.execute("SELECT class FROM tenants").fetchall() == [("x",)]
-    db.close()
+    found = sql(path, "PRAGMA user_version", "SELECT class FROM tenants")
+    assert found == [(schema.VERSION + 1,), ("x",)]
 
 
-def of_version(path: Path, version: int, also: str = "") -> None:
+def of_version(path: Path, version: int, *also: str) -> None:
     Store(path).close()
-    with sqlite3.connect(path) as db:
-        db.executescript(f"{also} PRAGMA user_version={version};")
-    db.close()
+    sql(path, *also, f"PRAGMA user_version={version}")
 
 
 def test_file_of_a_later_minor_release_is_used(tmp_path: Path, open_store: OpenStore) -> None:
     path = tmp_path / "usage.db"
-    of_version(
-        path,
-        schema.VERSION + 1,
-        "CREATE TABLE later (x); ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';",
-    )
+    of_version(path, schema.VERSION + 1, "CREATE TABLE later (x)", CLASS)
     store = open_store(path)
     store.open_tenant(tenant(1))
     assert store.fault is None
     store.close()
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION + 1,)
-        assert db.execute("SELECT class FROM tenants").fetchone() == ("x",)
-    db.close()
+    found = sql(path, "PRAGMA user_version", "SELECT class FROM tenants")
+    assert found == [(schema.VERSION + 1,), ("x",)]
 
 
 def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> None:
@@ -352,8 +345,7 @@ def test_file_of_0_1_is_kept_aside_and_named(
 ) -> None:
     path = tmp_path / "usage.db"
     open_store(path).close()
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("PRAGMA user_version = 1006")
+    sql(path, "PRAGMA user_version = 1006")
     assert open_store(path).fault is None
     assert "of gpu-leased 0.1: its schema is 1006" in caplog.text
     assert len(list(tmp_path.glob("usage.db.damaged-*"))) == 1

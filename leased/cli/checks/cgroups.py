@@ -23,10 +23,8 @@ def findings(site: Site) -> Iterator[Finding]:
     yield from unreadable_lines("cgroup-conf", faults)
     devices = said.get("constraindevices", "").lower() in slurmconf.YES
     words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
-    remedy, good = (
-        "write ConstrainDevices=yes in cgroup.conf",
-        "cgroup.conf keeps jobs to their GPUs",
-    )
+    remedy = "write ConstrainDevices=yes in cgroup.conf"
+    good = "cgroup.conf keeps jobs to their GPUs"
     yield finding("cgroup-devices", "" if devices else words, remedy, good)
     yield from _device_memory(site, said.get("constraindevicememory", "").lower())
     yield _memory(site, said.get("constrainramspace", "").lower() in slurmconf.YES and constrains)
@@ -37,10 +35,8 @@ def _device_memory(site: Site, slurms: str) -> Iterator[Finding]:
     (26.11 and later). slurms: ConstrainDeviceMemory."""
     every = (site.config.device, *site.config.devices.values())
     if slurms in slurmconf.YES and not all(one.mem_per_shard for one in every):
-        words = (
-            "ConstrainDeviceMemory of cgroup.conf keeps each job to its shards' part of a GPU's "
-        )
-        words += "memory, and gpu-lease tells it that it has all of it: its allocations fail"
+        words = "ConstrainDeviceMemory of cgroup.conf keeps each job to its shards' part of a "
+        words += "GPU's memory, and gpu-lease tells it that it has all of it: its allocations fail"
         remedy = "leave ConstrainDeviceMemory out, or set device.mem_per_shard to the same part"
         yield Finding("cgroup-dmem", FAULT, words, remedy)
         return

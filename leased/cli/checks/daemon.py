@@ -11,7 +11,7 @@ from leased import __version__
 from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
-from leased.cli import show_channels, show_classes, show_mps, show_usage
+from leased.cli import show_gpus, show_jobs
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, finding
 
@@ -53,7 +53,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 def _usage(status: Status) -> Finding:
     """What sacct and report lack of jobs that have ended."""
-    waiting = show_usage.waiting(status)
+    waiting = show_jobs.usage_waiting(status)
     wrong = f"usage is not in Slurm's accounting yet: {waiting}" if waiting else ""
     remedy = "see slurmdbd's log, and chronyc tracking or timedatectl on the hosts of Slurm"
     return finding(
@@ -66,9 +66,8 @@ def _devices(status: Status) -> Iterator[Finding]:
     faulty = [d for d in status.get("devices", []) if d.get("fault")]
     for device in faulty:
         words = f"GPU {device.get('index')} takes no new jobs: {device['fault']}"
-        yield Finding(
-            "devices", FAULT, words, "see nvidia-smi and dmesg; reset the GPU, or restart the node"
-        )
+        remedy = "see nvidia-smi and dmesg; reset the GPU, or restart the node"
+        yield Finding("devices", FAULT, words, remedy)
     if not faulty:
         yield Finding("devices", OK, "the daemon finds no fault of a device")
     silent = status.get("nvml_fault")
@@ -78,31 +77,28 @@ def _devices(status: Status) -> Iterator[Finding]:
 
 def _health(status: Status) -> Finding:
     """GPUs that take no offline jobs, or would not if the site wanted that."""
-    wrong, remedy = "; ".join(show_classes.not_well(status)), "see docs/classes.md, Health"
+    wrong, remedy = "; ".join(show_jobs.not_well(status)), "see docs/classes.md, Health"
     return finding("offline-jobs", wrong, remedy, "no GPU is found to be unfit for offline jobs")
 
 
 def _channels(status: Status) -> Finding:
     """Where the GPU's time slices cannot be set, jobs have those of the driver."""
-    said = show_channels.uncontrolled(status)
+    said = show_jobs.uncontrolled(status)
     wrong = f"the time slices of some jobs cannot be set; {'; '.join(said)}" if said else ""
-    remedy, good = (
-        "see docs/daemon.md, Time slices",
-        "no job says that its time slices cannot be set",
-    )
-    return finding("time-slices", wrong, remedy, good)
+    good = "no job says that its time slices cannot be set"
+    return finding("time-slices", wrong, "see docs/daemon.md, Time slices", good)
 
 
 def _mps(status: Status) -> Finding:
     """Whether MPS runs where it is to run, and what its jobs have lost."""
-    troubles = show_mps.troubles(status)
+    troubles = show_gpus.mps_troubles(status)
     shared = [str(d["index"]) for d in status.get("devices", []) if d.get("mps")]
     if troubles:
         words = f"MPS needs attention: {'; '.join(troubles)}"
         return Finding("mps", WARNING, words, "see docs/mps.md, When something fails")
     if not shared:
         return Finding("mps", OK, "no GPU is shared by MPS")
-    return Finding("mps", OK, f"MPS runs on GPU {', '.join(shared)}; {show_mps.CHANNELS}")
+    return Finding("mps", OK, f"MPS runs on GPU {', '.join(shared)}; {show_gpus.CHANNELS}")
 
 
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
@@ -121,6 +117,5 @@ def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
     else:
         words = "gpu-leased does not know yet which Slurm cluster it serves"
-        yield Finding(
-            "cluster", WARNING, words, "run scontrol ping to see whether slurmctld answers"
-        )
+        remedy = "run scontrol ping to see whether slurmctld answers"
+        yield Finding("cluster", WARNING, words, remedy)

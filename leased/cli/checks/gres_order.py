@@ -42,14 +42,11 @@ def _order(
         file = slurms[at].file
         if not constrained and slurm_gpus.minor(file) != gpu.minor:
             words = f"GPU {at} of Slurm is {file}, and jobs there run on /dev/nvidia{gpu.minor}"
-            remedy = (
-                "set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf"
-            )
-            return Finding(NAME, FAULT, words, remedy)
+            remedy = "set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in "
+            return Finding(NAME, FAULT, words, remedy + "slurm.conf")
         if leased.get(gpu.uuid, at) != at:
-            words = (
-                f"GPU {at} of Slurm is {file}, and gpu-leased has that GPU as {leased[gpu.uuid]}"
-            )
+            words = f"GPU {at} of Slurm is {file}, and gpu-leased has that GPU as "
+            words += str(leased[gpu.uuid])
             return Finding(NAME, FAULT, words, "list the GPUs in gres.conf with File=")
     return Finding(NAME, OK, "jobs run on the GPUs that Slurm gives them")
 
@@ -80,9 +77,8 @@ def _of_gpu(index: int, gpu: Described, memory: str, per_shard: str, shards: int
     words += f"{size(together)} of the {size(usable)} that jobs may use"
     if usable - together > usable // LEFT_PART:
         words += f": nobody can have the other {size(usable - together)}"
-        return Finding(
-            MEM_PER_SHARD, WARNING, words, "give the GPU more shards, or raise mem_per_shard"
-        )
+        remedy = "give the GPU more shards, or raise mem_per_shard"
+        return Finding(MEM_PER_SHARD, WARNING, words, remedy)
     if together > usable:
         words += ": jobs take turns while all of it does not fit"
     return Finding(MEM_PER_SHARD, OK, words)

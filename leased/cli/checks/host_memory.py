@@ -16,9 +16,8 @@ def findings(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
         return
     budget, left = size(said["budget_bytes"]), said["left_bytes"]
     if not said["kept"]:
-        words = (
-            "gpu-leased-copies does not run: copies of swapped memory are in the jobs' own --mem"
-        )
+        words = "gpu-leased-copies does not run: copies of swapped memory are in the jobs' own "
+        words += "--mem"
         yield Finding("copies", WARNING, words, "run systemctl start gpu-leased-copies.socket")
     elif left <= 0:
         words = f"all {budget} of host memory for copies of swapped memory are claimed"
@@ -51,7 +50,6 @@ def _room_beside_jobs(site: Site, budget: int) -> Finding:
         return Finding("copies-slurm", OK, "Slurm gives jobs no memory that copies may need")
     words = f"Slurm gives jobs {size(jobs)} of this host's {size(total)}, and copies may take "
     words += f"{size(budget)}: together they are too much"
-    remedy = (
-        f"write MemSpecLimit={budget >> 20} for this node in slurm.conf, or lower limits.swap_host"
-    )
+    remedy = f"write MemSpecLimit={budget >> 20} for this node in slurm.conf, or lower "
+    remedy += "limits.swap_host"
     return Finding("copies-slurm", WARNING, words, remedy)

@@ -1,19 +1,24 @@
-"""check: the metrics for Prometheus, where the site wants them."""
+"""check: the metrics for Prometheus and the files for dcgm-exporter, where the site wants them."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import socket
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from leased.base import owners
 from leased.cli.checks.finding import OK, WARNING, Finding, Site, finding
 from leased.config.listen_address import ListenAddress
-from leased.metrics import exporter
+from leased.metrics import exporter, job_mapping
 
 WAIT_S = 10.0
+FOLLOWS_S = 6.0  # the files of a job are there so soon after its begin
 UNIT = "gpu-leased-metrics"
+START = f"run systemctl enable --now {UNIT}, and see its journal"
 OURS = b"gpu_lease_up "
 MOST_BYTES = 64 << 10  # ours says at the beginning that it is
 
@@ -30,12 +35,8 @@ def findings(site: Site) -> Iterator[Finding]:
     try:
         ours = is_ours(address, WAIT_S)
     except PermissionError:
-        yield Finding(
-            "metrics",
-            WARNING,
-            f"you may not connect to {address} (metrics.listen)",
-            "run this check as root",
-        )
+        words = f"you may not connect to {address} (metrics.listen)"
+        yield Finding("metrics", WARNING, words, "run this check as root")
     except OSError as fault:
         words = f"nobody listens at {address} (metrics.listen): {fault.strerror or fault}"
         yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
@@ -75,3 +76,42 @@ def is_ours(address: ListenAddress, wait_s: float) -> bool:
             return OURS in connection.getresponse().read(MOST_BYTES)
         except (OSError, http.client.HTTPException):
             return False
+
+
+def of_job_mapping(site: Site) -> Iterator[Finding]:
+    directory = site.config.metrics.job_mapping_dir
+    if directory is None:
+        words = "metrics.job_mapping_dir is empty: dcgm-exporter is told of no jobs"
+        yield Finding("job-mapping", OK, words)
+        return
+    what = f"metrics.job_mapping_dir {directory}"
+    try:
+        there = directory.stat()
+    except FileNotFoundError:
+        yield Finding("job-mapping", WARNING, f"{what} does not exist", START)
+        return
+    if not stat.S_ISDIR(there.st_mode):
+        words = f"{what} is not a directory"
+        yield Finding("job-mapping", WARNING, words, "name another directory")
+    elif owners.others(there, owners.TO_WRITE):
+        words = f"others may write to {what}: {UNIT} writes nothing there"
+        remedy = f"run chown root {directory}; chmod 755 {directory}"
+        yield Finding("job-mapping", WARNING, words, remedy)
+    elif there.st_mode & 0o005 != 0o005:
+        words = f"{what} is not open to everybody: dcgm-exporter may not read it"
+        yield Finding("job-mapping", WARNING, words, f"run chmod 755 {directory}")
+    elif site.status is not None and job_mapping.wanted(site.status) and not _kept(directory):
+        words = f"jobs share GPUs, and {UNIT} has written nothing to {what}"
+        yield Finding("job-mapping", WARNING, words, START)
+    else:
+        yield Finding("job-mapping", OK, f"{what} is there")
+
+
+def _kept(directory: Path) -> bool:
+    """Whether the exporter's own list of its files is there, now or soon."""
+    until = time.monotonic() + FOLLOWS_S
+    while not (directory / job_mapping.OURS).exists():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.1)
+    return True

@@ -66,9 +66,8 @@ def _of_matching() -> Finding:
     known = model.read(model.SHIPPED.read_text())
     words = f"offline jobs are matched by a model that was measured on {known.device}"
     if known.emulated:
-        words += (
-            ", which is no card: it knows how time is divided, and nothing of memory and clocks"
-        )
+        words += ", which is no card: it knows how time is divided, and nothing of memory and "
+        words += "clocks"
     return Finding("matching", OK, words)
 
 
@@ -76,8 +75,7 @@ def unit_state() -> str:
     """ActiveState of the unit; "": systemd does not say."""
     try:
         done = children.run_and_wait(
-            *("systemctl", "show", "--property=ActiveState", "--value", UNIT),
-            patience_s=PATIENCE_S,
+            *("systemctl", "show", "--property=ActiveState", "--value", UNIT), patience_s=PATIENCE_S
         )
     except OSError:
         return ""

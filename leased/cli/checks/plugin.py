@@ -59,10 +59,8 @@ def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
         words = f"{path} has {len(ours)} lines for {PLUGIN}"
         yield Finding("plugstack", FAULT, words, "remove all of them but one")
     elif ours[0].required:
-        words = (
-            f"{PLUGIN} is required in {ours[0].file}: without its file, or with that of another "
-            "Slurm, sbatch and slurmd stop and nodes drain"
-        )
+        words = f"{PLUGIN} is required in {ours[0].file}: without its file, or with that of "
+        words += "another Slurm, sbatch and slurmd stop and nodes drain"
         yield Finding("plugstack", WARNING, words, "write optional instead")
     else:
         yield Finding("plugstack", OK, f"{ours[0].file} has {PLUGIN}")
@@ -73,10 +71,8 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
     file = plugstack.plugin_file(line.path, site.slurm.value("plugindir"))
     if file is None:
         end = "sbatch and slurmd stop at it" if line.required else "jobs share without a lease"
-        yield Finding(
-            *("plugin-file", FAULT, f"the plugin {line.path} of {line.file} is not there: {end}"),
-            "install gpu-lease on this host",
-        )
+        words = f"the plugin {line.path} of {line.file} is not there: {end}"
+        yield Finding("plugin-file", FAULT, words, "install gpu-lease on this host")
         return
     yield Finding("plugin-file", OK, f"the plugin is {file}")
     yield _plugin_release(file)
@@ -100,10 +96,8 @@ def _plugin_release(file: Path) -> Finding:
     release = found[1].decode(errors="replace")
     if release != __version__:
         # An unknown field of a registration is refused, and with it the job.
-        words = (
-            f"the plugin is of release {release}, this gpu-leasectl of {__version__}: jobs may be "
-        )
-        words += "refused"
+        words = f"the plugin is of release {release}, this gpu-leasectl of {__version__}: "
+        words += "jobs may be refused"
         return Finding(name, FAULT, words, remedy)
     return Finding(name, OK, "the plugin is of this release")
 
@@ -112,12 +106,9 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
     given = dict(argument.partition("=")[::2] for argument in line.arguments)
     at = Path(given.get("admin_socket", DEFAULT_SOCKET))
     if at != site.admin_socket:
-        yield Finding(
-            "plugin-arguments",
-            FAULT,
-            f"the plugin connects to {at}, the daemon listens at {site.admin_socket}",
-            f"write admin_socket={site.admin_socket} in {line.file}, or change runtime_dir",
-        )
+        words = f"the plugin connects to {at}, the daemon listens at {site.admin_socket}"
+        remedy = f"write admin_socket={site.admin_socket} in {line.file}, or change runtime_dir"
+        yield Finding("plugin-arguments", FAULT, words, remedy)
         return
     limits = {"tq_min": site.config.quantum_min_ns, "tq_max": site.config.quantum_max_ns}
     wrong = [name for name, ns in limits.items() if name in given and _ns(given[name]) != ns]

@@ -67,10 +67,8 @@ def accounting(site: Site) -> Iterator[Finding]:
     yield finding("accounting", wrong, remedy, "usage goes to slurmdbd")
     tres = site.slurm.value("accountingstoragetres").lower().replace(" ", "").split(",")
     missing = [name for name in ("gres/gpu", "gres/shard") if name not in tres]
-    words = (
-        f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had them, "
-    )
-    words += "and TRESBillingWeights cannot charge for them"
+    words = f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had "
+    words += "them, and TRESBillingWeights cannot charge for them"
     remedy = "add AccountingStorageTRES=gres/gpu,gres/shard"
     good = "sacct shows GPUs and shards of jobs"
     yield finding("accounting-tres", words if missing else "", remedy, good)
@@ -92,9 +90,8 @@ def plugin_dir(site: Site) -> Iterator[Finding]:
         built, installed = (number >> 16 & 255, number >> 8 & 255), site.version[:2]
         if built != installed:
             of, here = (f"{major}.{minor:02}" for major, minor in (built, installed))
-            words = (
-                f"the plugins in {folder}, a PluginDir, are of Slurm {of}; installed here is {here}"
-            )
+            words = f"the plugins in {folder}, a PluginDir, are of Slurm {of}; "
+            words += f"installed here is {here}"
             yield Finding("plugin-dir", FAULT, words, "leave PluginDir out of slurm.conf")
             return
     yield Finding("plugin-dir", OK, f"Slurm's plugins are in {said or 'its own folder'}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import print_answer
+from leased.cli.subcommand import ExitStatus, print_answer
 
 SUMMARY = "find what would keep this node, or on slurmctld's host the site, from sharing GPUs"
 

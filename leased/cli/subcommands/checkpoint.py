@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from leased.base.words import size
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import job_name, print_answer
 from leased.saving.asking import ask_runner
 
@@ -24,13 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     """Refused: it cannot be saved, and goes on."""
     directory = chosen.directory.absolute()
     request = {"directory": str(directory), "requeue": chosen.requeue}
     answer = ask_runner(str(chosen.job), request)
     print_answer(chosen, answer, lambda: _text(chosen, answer))
-    return ExitStatus.DONE
 
 
 def _text(chosen: argparse.Namespace, answer: dict[str, Any]) -> str:

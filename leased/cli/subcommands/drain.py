@@ -6,17 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
+from leased.api.answers import Called
 from leased.api.client import ask, ask_status
 from leased.base.words import named
-from leased.cli.called import Called
-from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    seconds,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, seconds, warn_unless_stored
 
 SUMMARY = (
     "take a device out of use: its holder goes on to the end of its quantum, then no job gets it"
@@ -33,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", metavar="DEVICE", help="its index or UUID, or all")
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     """TimeoutError: with --wait a job still holds it."""
     path = admin_socket(chosen)
     answer = ask(path, {"op": "drain", "device": chosen.device})
@@ -48,7 +41,6 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
         )
     state = "draining" if holders else "drained"
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: {state}")
-    return ExitStatus.DONE
 
 
 def _await_drained(path: Path, indices: list[int], timeout_s: float) -> dict[int, str]:

@@ -8,7 +8,6 @@ import sys
 import textwrap
 
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import job_name, print_answer
 
 SUMMARY = "show your own jobs on this node, what they have and why they wait"
@@ -24,12 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
-    path = mine.tenant_socket(chosen.socket, chosen.config)
+def run(chosen: argparse.Namespace) -> None:
     which = {} if chosen.job is None else {"job_id": chosen.job}
-    answer = mine.ask_own(path, "mine", **which)
+    answer = mine.ask_own(chosen, "mine", **which)
     print_answer(chosen, answer, lambda: _fitting(mine.text(answer)))
-    return ExitStatus.DONE
 
 
 def _fitting(text: str) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 
 from leased.api.client import Answer
 from leased.base.errors import Refused
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import job_name, print_answer
 
 SUMMARY = "move one of your jobs to another GPU of its node"
@@ -22,25 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="GPU", help="its index or UUID")
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     """Refused: the job cannot move, or has stayed where it was."""
-    path = mine.tenant_socket(chosen.socket, chosen.config)
-    answer = mine.ask_own(path, "move", job_id=chosen.job, gpu=chosen.to)
-    answer = _until_over(path, chosen.job, answer)
-    if answer["state"] != "moved":
-        raise Refused(
-            f"job {answer['job']} stays on GPU {answer['from']}: {answer['why']}",
-            "it goes on there; docs/moving.md says what can be done",
-        )
-    print_answer(chosen, answer, lambda: _text(answer))
-    return ExitStatus.DONE
-
-
-def _until_over(path: Path, job: str, answer: Answer) -> Answer:
+    answer = mine.ask_own(chosen, "move", job_id=chosen.job, gpu=chosen.to)
     while answer["state"] == "moving":
         time.sleep(POLL_S)
-        answer = mine.ask_own(path, "moved", job_id=job)
-    return answer
+        answer = mine.ask_own(chosen, "moved", job_id=chosen.job)
+    if answer["state"] != "moved":
+        words = f"job {answer['job']} stays on GPU {answer['from']}: {answer['why']}"
+        raise Refused(words, "it goes on there; docs/moving.md says what can be done")
+    print_answer(chosen, answer, lambda: _text(answer))
 
 
 def _text(answer: Answer) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 from leased.api import own_job_answers as answers
 from leased.base.errors import Refused
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.mine import PRELOAD
 
 SUMMARY = "add to a container's configuration what its job needs to share GPUs (for hooks)"
@@ -45,8 +44,7 @@ def ask(chosen: argparse.Namespace) -> answers.Env:
     """What this process's job needs. If the daemon does not answer: nothing, with a warning, since
     no container may fail to start because of us."""
     try:
-        path = mine.tenant_socket(chosen.socket, chosen.config)
-        answer: answers.Env = mine.ask_own(path, "env")
+        answer: answers.Env = mine.ask_own(chosen, "env")
     except Refused as fault:
         print(
             f"gpu-leasectl: this container gets no lease of a shared GPU: {fault.sentence()}",
@@ -56,16 +54,15 @@ def ask(chosen: argparse.Namespace) -> answers.Env:
     return answer
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     if chosen.directory is None:
         config = parse(sys.stdin.buffer.read(LONGEST + 1))
         print(json.dumps(with_lease(config, ask(chosen))))
-        return ExitStatus.DONE
+        return
     config = read_file(chosen.directory)
     changed = with_lease(config, ask(chosen))
     if changed != config:
         write_file(chosen.directory, changed)
-    return ExitStatus.DONE
 
 
 def parse(text: bytes) -> Config:
@@ -77,10 +74,8 @@ def parse(text: bytes) -> Config:
         if not isinstance(found, dict):
             raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as fault:
-        raise Refused(
-            f"this is not the configuration of an OCI container: {fault}",
-            "give a config.json as container runtimes read it",
-        ) from None
+        words = f"this is not the configuration of an OCI container: {fault}"
+        raise Refused(words, "give a config.json as container runtimes read it") from None
     return found
 
 
@@ -131,10 +126,8 @@ def read_file(directory: Path) -> Config:
         with (directory / "config.json").open("rb") as file:
             return parse(file.read(LONGEST + 1))
     except OSError as fault:
-        raise Refused(
-            f"{directory}/config.json cannot be read ({fault.strerror})",
-            "name the directory of a container's config.json",
-        ) from None
+        words = f"{directory}/config.json cannot be read ({fault.strerror})"
+        raise Refused(words, "name the directory of a container's config.json") from None
 
 
 def write_file(directory: Path, config: Config) -> None:

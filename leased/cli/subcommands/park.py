@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from leased.api import own_job_answers as answers
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import job_name, print_answer
 
 SUMMARY = "move all memory of one of your jobs off its GPUs until its next launch"
@@ -19,13 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
-    return ask(chosen, "park", mine.park_text)
+def run(chosen: argparse.Namespace) -> None:
+    ask(chosen, "park", mine.park_text)
 
 
-def ask(chosen: argparse.Namespace, op: str, text: Callable[[answers.Mine], str]) -> ExitStatus:
+def ask(chosen: argparse.Namespace, op: str, text: Callable[[answers.Mine], str]) -> None:
     """Ask the daemon for this of one of the user's own jobs. text: the answer for people."""
-    path = mine.tenant_socket(chosen.socket, chosen.config)
-    answer: answers.Mine = mine.ask_own(path, op, job_id=chosen.job)
+    answer: answers.Mine = mine.ask_own(chosen, op, job_id=chosen.job)
     print_answer(chosen, answer, lambda: text(answer))
-    return ExitStatus.DONE

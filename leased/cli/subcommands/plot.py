@@ -4,49 +4,41 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from leased.api.client import ask_status
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import WrongUsage, admin_socket, print_answer
 
 SUMMARY = "draw who held and waited for the GPUs, and their memory, from a record of the daemon"
+FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--from-record",
-        type=Path,
-        metavar="FILE",
+        **FILE,
         help="the record to draw (default: daemon.record of the configuration)",
     )
-    parser.add_argument(
-        "-j", "--jobs", default="", metavar="JOBS", help="draw only these jobs, for example 7,12_3"
-    )
-    parser.add_argument(
+    add("-j", "--jobs", default="", metavar="JOBS", help="draw only these jobs, for example 7,12_3")
+    add(
         "-S",
         "--since",
         metavar="TIME",
         help="draw only what happened since: 10m (ago), or 2026-11-23T13:30",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="write the picture here: .svg, .png or .pdf",
-    )
-    parser.add_argument(
+    add("-o", "--output", required=True, **FILE, help="write the picture here: .svg, .png or .pdf")
+    add(
         "--chain",
         metavar="NAME",
         help="draw instead the throughput of this chain over the trials of its last search, which "
         "the daemon knows",
     )
-    parser.add_argument("--dark", action="store_true", help="use colors for a dark screen")
+    add("--dark", action="store_true", help="use colors for a dark screen")
     parser.epilog = "See docs/gpu-leasectl.md."
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     from leased.cli import plot, plot_chain
 
     if chosen.chain is not None:
@@ -56,7 +48,6 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     else:
         answer = plot.plot(chosen)
         print_answer(chosen, answer, lambda: plot.text(answer))
-    return ExitStatus.DONE
 
 
 def _check_alone(chosen: argparse.Namespace) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import WrongUsage, print_answer
+from leased.cli.subcommand import ExitStatus, WrongUsage, print_answer
 
 SUMMARY = "show who used the GPUs, from Slurm's accounting"
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 
 from leased.api.client import ask
-from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, warn_unless_stored
 
 SUMMARY = "put a drained device back into use"
 
@@ -20,8 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", metavar="DEVICE", help="its index or UUID, or all")
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     answer = ask(admin_socket(chosen), {"op": "resume", "device": chosen.device})
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: resumed")
     warn_unless_stored(answer)
-    return ExitStatus.DONE

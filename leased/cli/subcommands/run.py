@@ -10,7 +10,6 @@ from pathlib import Path
 from leased.base import job_names
 from leased.base.errors import Refused
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import WrongUsage
 
 SUMMARY = "in a job: run a program that can be saved and goes on after a requeue"
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     """Its status is the program's. Refused: it cannot be started, or not restored."""
     command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
     if not command:
@@ -40,6 +39,5 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     from leased.saving.runner import Runner  # these bring an event loop
     from leased.saving.saver import Saver
 
-    socket = mine.tenant_socket(chosen.socket, chosen.config)
-    saver = Saver(socket, int(os.environ["SLURM_JOB_ID"]))
+    saver = Saver(mine.tenant_socket(chosen), int(os.environ["SLURM_JOB_ID"]))
     sys.exit(Runner(chosen.checkpoint, saver, names).run(command))

@@ -6,13 +6,7 @@ import argparse
 
 from leased.api.client import ask
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
-from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import (
-    admin_socket,
-    gpus_of,
-    print_answer,
-    warn_unless_stored,
-)
+from leased.cli.subcommand import admin_socket, gpus_of, print_answer, warn_unless_stored
 
 SUMMARY = "change settings of devices, or what users may choose"
 
@@ -41,11 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     wanted = dict(chosen.settings)
     answer = ask(admin_socket(chosen), {"op": "set", "device": chosen.device} | wanted)
     words = ", ".join(f"{key}={value}" for key, value in wanted.items())
     of_node = all(key in OF_NODE for key in wanted)
     print_answer(chosen, answer, lambda: f"{'node' if of_node else gpus_of(answer)}: {words}")
     warn_unless_stored(answer)
-    return ExitStatus.DONE

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 
 from leased.api.client import ask_status
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import admin_socket, print_answer
 
 SUMMARY = "show the devices, who holds them and who waits, and what the site has set"
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     from leased.cli import show, slurm_commands, squeue
     from leased.cli.names import Names
 
@@ -19,4 +18,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     ask = squeue.asker(slurm_commands.environment(chosen.config))
     names = Names(ask, patient=True)
     print_answer(chosen, answer, lambda: show.status(answer, show.usual_view(names)))
-    return ExitStatus.DONE

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 
 from leased.api.client import ask, ask_status
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import admin_socket, gpus_of, seconds
 
 SUMMARY = "show the status again and again until interrupted; with --json one line each time"
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
+def run(chosen: argparse.Namespace) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # this is how its user ends it
         from leased.cli import slurm_commands, squeue, top
         from leased.cli.names import Names
@@ -45,4 +44,3 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
             act=act,
             names=Names(ask_names, patient=chosen.once),
         )
-    return ExitStatus.DONE

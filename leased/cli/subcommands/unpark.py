@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 
 from leased.cli import mine
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommands import park
 
 SUMMARY = "bring back the memory of a parked job, as far as there is room"
 add_arguments = park.add_arguments
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
-    return park.ask(chosen, "unpark", mine.unpark_text)
+def run(chosen: argparse.Namespace) -> None:
+    park.ask(chosen, "unpark", mine.unpark_text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from leased.api.client import ask
-from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import admin_socket, job_name, print_answer
 
 SUMMARY = "show what a job had of the GPUs, also after its end"
@@ -17,9 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> ExitStatus:
-    from leased.cli import show_steps
+def run(chosen: argparse.Namespace) -> None:
+    from leased.cli import show_usage
 
     answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job})
-    print_answer(chosen, answer, lambda: show_steps.usage(answer))
-    return ExitStatus.DONE
+    print_answer(chosen, answer, lambda: show_usage.usage(answer))

@@ -1,4 +1,4 @@
-"""check: whether users' programs can load the interposer, and its release."""
+"""check: whether the interposer, and the binding of libslurm, can be loaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import Any
 from _gpulease import lib
 
 from leased import __version__
-from leased.base import text_file
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, closed_to_others
+from leased.base import children, text_file
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, closed_to_others, finding
 
 NOBODY = 65534
 START_S = 10.0
+IMPORT_S = 30
+# As Slurm's own plugins expect: symbols of libslurm are global.
+IMPORT = "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
 MOST_BYTES = 64 << 20  # of a library
 # Stands in libgpulease.so (shim/base/version.c).
 INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire ([0-9]{1,9})\0")
@@ -71,12 +74,8 @@ def _interposer_version(path: Path) -> Finding:
     name = "interposer-version"
     found = INTERPOSER.search(text_file.read(path, MOST_BYTES))
     if not found:
-        return Finding(
-            name,
-            WARNING,
-            f"the interposer {path} does not say its release",
-            "install gpu-lease again",
-        )
+        words = f"the interposer {path} does not say its release"
+        return Finding(name, WARNING, words, "install gpu-lease again")
     release, wire = found[1].decode(errors="replace"), int(found[2])
     if wire != lib.GL_VERSION:
         words = f"the interposer speaks version {wire} of the protocol with gpu-leased, this "
@@ -86,3 +85,14 @@ def _interposer_version(path: Path) -> Finding:
         words = f"the interposer is of release {release}, this gpu-leasectl of {__version__}"
         return Finding(name, WARNING, words, "install the same release of both")
     return Finding(name, OK, "the interposer is of this release")
+
+
+def of_slurm(_: Site) -> Iterator[Finding]:
+    """libslurm may end the process that loads it, so it is tried in another one."""
+    done = children.run_and_wait(*children.python(IMPORT), patience_s=IMPORT_S)
+    said = done.fault
+    if done.status and not said:
+        said = (done.err.strip().splitlines() or [f"exit status {done.status}"])[-1]
+    wrong = f"usage cannot be written for sacct: {said}" if said else ""
+    remedy = "install gpu-lease's build for this Slurm (it needs libslurm)"
+    yield finding("libslurm", wrong, remedy, "the binding of libslurm can be loaded")
