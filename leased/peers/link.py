@@ -137,7 +137,7 @@ class Link:
         writer.write(sealed.framed(await to_credential(self.munge, first)))
         second = await of_credential(self.munge, await read_frame(reader))
         greeting.check(first, second)
-        return greeting.keys(first, second)[0]
+        return greeting.key(first, second)
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
         """Until the other one ends the connection, or it is not used. OSError: it is broken."""

@@ -146,7 +146,7 @@ class Server:
         second = greeting.answer(first, self.here, self.terms)
         writer.write(sealed.framed(await to_credential(self.munge, second)))
         greeting.compare(first.caller, self.terms, first.terms)
-        return first, sealed.Seal(greeting.keys(first, second)[0])
+        return first, sealed.Seal(greeting.key(first, second))
 
     async def _hear(self, node: str, reader: asyncio.StreamReader, seal: sealed.Seal) -> None:
         """What comes too fast waits in the network."""

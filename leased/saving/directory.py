@@ -10,9 +10,10 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from leased.base import text_file
 from leased.base.errors import Refused
 from leased.base.words import size as in_words
-from leased.saving.bytes_file import Damaged, write_whole
+from leased.saving.bytes_file import Damaged
 
 FORMAT = 1
 MANIFEST = "checkpoint.json"
@@ -68,7 +69,7 @@ class Directory:
         """What is in partial is complete from now on. OSError: it is not, and what was complete
         before is so still."""
         told = json.dumps({"format": FORMAT, **manifest}, indent=1)
-        write_whole(self.partial / MANIFEST, told.encode())
+        text_file.replace(self.partial / MANIFEST, told, sync=True)
         for path in (*self.partial.rglob("*"), self.partial):
             _sync(path)
         self._settle()

@@ -85,7 +85,7 @@ class Saver:
             manifest |= {"gpus": gpu.uuids(), "gpu": self._gpu()}
             for pid, process in still.processes.items():
                 index = bytes_file.write(
-                    process.memory, still.ranges[pid], directory.partial, str(pid)
+                    process.memory.read, still.ranges[pid], directory.partial, str(pid)
                 )
                 manifest["processes"].append([pid, process.at])
                 manifest["bytes"] += index.size
@@ -185,7 +185,7 @@ class Saver:
 
 
 def _fill(process: Interposer, place: Path, pid: int) -> None:
-    bytes_file.restore(process.memory, place, str(pid))
+    bytes_file.restore(process.memory.write, place, str(pid))
 
 
 def _words(fault: OSError) -> str:

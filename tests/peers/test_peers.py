@@ -225,7 +225,7 @@ async def says_it_twice(
     first = greeting.begin("a", "b", TERMS)
     writer.write(sealed.framed(greeting.to_credential(munge, first)))
     second = greeting.of_credential(munge, await link.read_frame(reader))
-    frame = sealed.Seal(greeting.keys(first, second)[0]).seal(messages.to_bytes(ORDER))
+    frame = sealed.Seal(greeting.key(first, second)).seal(messages.to_bytes(ORDER))
     writer.write(frame + frame)
 
 
@@ -235,7 +235,7 @@ async def no_message(
     first = greeting.begin("a", "b", TERMS)
     writer.write(sealed.framed(greeting.to_credential(munge, first)))
     second = greeting.of_credential(munge, await link.read_frame(reader))
-    writer.write(sealed.Seal(greeting.keys(first, second)[0]).seal(b'["o",7]'))
+    writer.write(sealed.Seal(greeting.key(first, second)).seal(b'["o",7]'))
 
 
 STRANGERS: list[tuple[Talk, int]] = [
