@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,21 @@ def asked(leased: Leased, **request: Any) -> dict[str, Any]:
     return ask(leased.admin_socket.with_name("tenant.sock"), request)
 
 
+def begins(tenant: Start, *program: str, job: int = 1) -> subprocess.Popen[str]:
+    """A job with swapped memory; the program is PROGRAM, or PAIR of it, with its size in MiB."""
+    process = tenant(job, "tq:1,memory:swap", "-c", *program)
+    assert line(process) == ("ready ready" if program[0] == PAIR else "ready")
+    return process
+
+
+def begin_move(leased: Leased) -> Path:
+    """Move the first job to the second GPU, until the driver's part has begun; returns the mark."""
+    asked(leased, op="move", job_id=1, gpu="1")
+    mark = leased.prefix / "state" / "moving"
+    wait_until("the driver's part to begin", mark.exists)
+    return mark
+
+
 def works(job: subprocess.Popen[str], turns: int = 3) -> str:
     """Let it work; returns the end of its GPU's UUID."""
     tell(job, str(turns))
@@ -110,13 +126,14 @@ def works(job: subprocess.Popen[str], turns: int = 3) -> str:
 def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     assert works(job) == "00"
     free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     for gpu in (1, 0):
         assert move(leased, 1, gpu) == ExitStatus.DONE
         assert f"has moved from GPU {1 - gpu} to GPU {gpu}" in capsys.readouterr().out
+        # The driver's checkpoint takes longer by all host memory that is registered.
+        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
         assert works(job) == f"0{gpu}"
         left = [device["free"] for device in emulated_gpu.stats()["devices"]]
         assert left == (free if gpu == 0 else free[::-1])
@@ -132,8 +149,7 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
 @pytest.mark.parametrize("first", ["move", "save"])
 def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, first: str) -> None:
     """Each parks it, and lets it go on when it is done itself."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     moves: dict[str, Any] = {"op": "move", "job_id": 1, "gpu": "1"}
     saves: dict[str, Any] = {"op": "save", "job_id": 1}
     asked(leased, **(moves if first == "move" else saves))
@@ -150,8 +166,7 @@ def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, f
 def test_all_commands_and_the_files_for_dcgm_say_where_a_moved_job_is(
     tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     assert works(job) == "00"
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01"
@@ -169,20 +184,6 @@ def job_usage(leased: Leased, job: int) -> dict[str, Any]:
     """By UUID."""
     usage: dict[str, Any] = ask(leased.admin_socket, {"op": "usage", "job_id": job})["usage"]
     return usage
-
-
-def test_no_host_memory_is_registered_at_the_checkpoint(
-    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
-) -> None:
-    """The driver takes longer by all that is."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
-    for gpu in (1, 0):
-        assert works(job) == f"0{1 - gpu}"
-        assert move(leased, 1, gpu) == ExitStatus.DONE
-        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
-    assert works(job) == "00"
-    output(job)
 
 
 @TAKES_TURNS
@@ -211,8 +212,7 @@ def test_whatever_fails_both_processes_go_on_where_they_were(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, call: str, which: int
 ) -> None:
     """A call fails for the first process, or the second one; then nothing fails, and they move."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
+    job = begins(tenant, PAIR, PROGRAM, "16")
     assert works(job) == "00 00"
     free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     emulated_gpu.fail(1 if call == "unlock" else 0, call, which)
@@ -266,30 +266,11 @@ def test_a_job_that_stands_still_does_not_wait_for_anothers_quantum(
         output(job)
 
 
-def test_a_daemon_that_dies_in_the_middle_leaves_the_job_to_the_next_one(
-    tenant: Start, leased: Leased
-) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    assert asked(leased, op="move", job_id=1, gpu="1")["state"] == "moving"
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
-    leased.kill()
-    leased.start()
-    assert works(job) == "00 00"
-    wait_until("the mark to be removed", lambda: not mark.exists())
-    assert move(leased, 1, 1) == ExitStatus.DONE
-    assert works(job) == "01 01"
-    output(job)
-
-
 def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
     tenant: Start, leased: Leased
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    wait_until("the driver's part to begin", (leased.prefix / "state" / "moving").exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    begin_move(leased)
     kill_the_asker(leased)
     wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
     assert "has ended" in asked(leased, op="moved", job_id=1)["why"]
@@ -300,13 +281,9 @@ def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
 
 
 def test_a_job_that_is_killed_in_the_middle_leaves_nothing(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    beside = tenant(2, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(beside) == "ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    beside = begins(tenant, PROGRAM, "16", job=2)
+    mark = begin_move(leased)
     os.killpg(job.pid, signal.SIGKILL)
     wait_until("the mark to be removed", lambda: not mark.exists())
     assert "does not bring back" not in leased.log.read_text()
@@ -316,11 +293,8 @@ def test_a_job_that_is_killed_in_the_middle_leaves_nothing(tenant: Start, leased
 
 
 def test_a_daemon_that_is_stopped_ends_the_move_first(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    mark = begin_move(leased)
     leased.stop()
     assert not mark.exists()
     leased.start()
@@ -335,8 +309,7 @@ def stored_devices(leased: Leased) -> int:
 
 
 def test_a_moved_job_stays_moved_over_a_restart(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01"
     wait_until("what it has had to be stored", lambda: stored_devices(leased) == 2)
