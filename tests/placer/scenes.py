@@ -103,6 +103,12 @@ class Slurm:
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
 
+    def submit(self, number: int, options: str, **fields: Any) -> None:
+        """A job comes now."""
+        until = self.now + HOLD
+        mark = f"[gpu-lease-placer 0 {until} {options}]"
+        self.add(job(number, options, begin=until, admin_comment=mark, **fields))
+
     def view(self) -> View:
         view = View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
         return replace(self.last_given.added(view), profiles=self.profiles)
