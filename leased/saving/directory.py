@@ -28,22 +28,17 @@ class Directory:
         self.partial, self.complete = path / "partial", path / "complete"
         self._former = path / "former"
 
-    def make(self) -> None:
-        """Refused: it cannot be made, or is not this user's alone."""
+    def make(self, *, to_write: bool = False) -> None:
+        """to_write: with what a write needs. Refused: it cannot be made, or is not this user's
+        alone."""
         try:
             if not self.path.is_absolute():
                 raise Refused(f"{self.path} is not an absolute path")
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.check()
-        except OSError as fault:
-            raise Refused(f"{fault.filename}: {fault.strerror}") from None
-
-    def prepare(self) -> None:
-        """Make what a write needs. Refused: see make()."""
-        self.make()
-        try:
-            self.partial.mkdir(mode=0o700, exist_ok=True)
-            shutil.rmtree(self.partial / "images", ignore_errors=True)
+            if to_write:
+                self.partial.mkdir(mode=0o700, exist_ok=True)
+                shutil.rmtree(self.partial / "images", ignore_errors=True)
         except OSError as fault:
             raise Refused(f"{fault.filename}: {fault.strerror}") from None
 

@@ -50,7 +50,7 @@ class Saver:
         if why is not None:
             raise Refused(f"{why}, which cannot be saved", "see docs/moving.md")
         program = criu.find()
-        directory.prepare()
+        directory.make(to_write=True)
         on_gpu = [pid for pid in pids if procfs.maps_file(pid, GPU_LIBRARY, begins=True)]
         with ExitStack() as stack:
             still = stack.enter_context(StillJob(self._socket, self._job)) if on_gpu else None
@@ -115,7 +115,7 @@ class Saver:
             return
         lost = gpu.back(still.processes)
         try:
-            still.take(lambda pid, process: _fill(process, place, pid))
+            take(still.processes, lambda pid, process: _fill(process, place, pid))
         except (Damaged, OSError) as fault:
             _signal(pids, signal.SIGKILL)
             why = str(fault) if isinstance(fault, Damaged) else _words(fault)

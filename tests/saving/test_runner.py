@@ -242,4 +242,4 @@ def test_a_directory_that_is_not_ones_own_is_refused(tmp_path: Path, fault: str)
     else:
         pytest.skip("only root makes a directory somebody else's")
     with pytest.raises(Refused, match="not yours" if fault == "owner" else "others may write"):
-        directory.prepare()
+        directory.make(to_write=True)
