@@ -109,6 +109,16 @@ def begins(tenant: Start, *program: str, job: int = 1) -> subprocess.Popen[str]:
     return process
 
 
+def take_turns(
+    tenant: Start, options: str, program: str, **env: str
+) -> list[subprocess.Popen[str]]:
+    """Two jobs that do not fit on one GPU."""
+    jobs = [tenant(n, f"memory:swap,{options}", "-c", program, HALF, env=env) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    return jobs
+
+
 def begin_move(leased: Leased) -> Path:
     """Move the first job to the second GPU, until the driver's part has begun; returns the mark."""
     asked(leased, op="move", job_id=1, gpu="1")
@@ -191,12 +201,7 @@ def test_what_the_host_has_already_is_unregistered_before_a_job_is_parked(
     tenant: Start, leased: Leased
 ) -> None:
     """Of gigabytes that takes seconds, in which the job may have its turn."""
-    jobs = [
-        tenant(n, "tq:1,memory:swap,lock:on", "-c", PROGRAM, HALF, env={"GPU_LEASE_DEBUG": "1"})
-        for n in (1, 2)
-    ]
-    for job in jobs:
-        assert line(job) == "ready"
+    jobs = take_turns(tenant, "tq:1,lock:on", PROGRAM, GPU_LEASE_DEBUG="1")
     assert works(jobs[0]) == "00"
     assert move(leased, 2, 1) == ExitStatus.DONE
     assert works(jobs[1]) == "01"
@@ -232,9 +237,7 @@ def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
     tenant: Start, leased: Leased
 ) -> None:
     """Their kernels are stopped at each change of hands, in mid-kernel; none is when it moves."""
-    jobs = [tenant(n, "tq:200ms,memory:swap,lock:on", "-c", LONG, HALF) for n in (1, 2)]
-    for job in jobs:
-        assert line(job) == "ready"
+    jobs = take_turns(tenant, "tq:200ms,lock:on", LONG)
     wait_until(
         "a change of hands",
         lambda: all(u["handoffs"] > 1 for n in (1, 2) for u in job_usage(leased, n).values()),
@@ -404,8 +407,7 @@ def test_a_gpu_where_no_job_may_begin_takes_none_that_moves(tenant: Start, lease
 def test_a_process_of_no_job_on_the_new_gpu_keeps_the_job_where_it_is(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
-    job = tenant(1, "memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     command = [sys.executable, "-c", HAS]
     with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
         stranger = others.start(*command, socket="")
@@ -498,14 +500,6 @@ BY_ITSELF = pytest.mark.daemon(
 )
 
 
-def take_turns(tenant: Start) -> list[subprocess.Popen[str]]:
-    """Two jobs that do not fit on one GPU."""
-    jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, HALF) for n in (1, 2)]
-    for job in jobs:
-        assert line(job) == "ready"
-    return jobs
-
-
 def come_apart(leased: Leased, jobs: list[subprocess.Popen[str]]) -> None:
     """Wait until one has moved; both are right at their ends."""
 
@@ -530,7 +524,7 @@ def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
     """Where the move of the one fails, it stays, and the other one moves."""
     if fails != "nothing":
         emulated_gpu.fail(0, fails)
-    come_apart(leased, take_turns(tenant))
+    come_apart(leased, take_turns(tenant, "tq:200ms", LONG))
     assert ("stays on GPU 0" in leased.log.read_text()) == (fails != "nothing")
 
 
@@ -543,7 +537,7 @@ def test_a_gpu_that_others_have_is_used_as_soon_as_they_have_left_it(
     with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
         whole = others.start(sys.executable, "-c", HAS, socket="")
         assert line(whole) == "0"
-        jobs = take_turns(tenant)
+        jobs = take_turns(tenant, "tq:200ms", LONG)
         hindered = f"could move, but process {whole.pid}, which is of no sharing job"
         for n in (1, 2):
             said = f"job {n} takes turns and {hindered}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,22 @@ RESERVES = replace(SETTINGS, reserve_s=PATIENCE)
 
 def slurm(nodes: int = 1, **fields: int) -> Slurm:
     return Slurm([node(f"n{n + 1}", **fields) for n in range(nodes)], settings=RESERVES)
+
+
+def comes(there: Slurm, number: int, options: str, **fields: Any) -> None:
+    """One more job comes, and the placer and Slurm have their turns."""
+    there.submit(number, options, **fields)
+    there.go(2)
+
+
+def waited(nodes: int = 1, ends_s: int = 0) -> Slurm:
+    """Job 1 has waited for a GPU until one is kept for it: job 9 is there, until when if that is
+    known."""
+    there = slurm(nodes)
+    there.add(running(job(9), "n1", end=T0 + ends_s if ends_s else 0))
+    there.submit(1, "exclusion:a")
+    there.go(PATIENCE + 10)
+    return there
 
 
 def crowd(there: Slurm, seconds: int) -> None:
@@ -49,22 +66,17 @@ def test_it_says_so_in_the_comments_of_both() -> None:
     there.go(PATIENCE + 40)
     assert "waits: n2 is kept for it; no GPU can take the job" in reason(there.jobs["1"])
     there.submit(2, "request:0.2", required="n2")
-    there.submit(3, "request:0.2")
-    there.go(2)
+    comes(there, 3, "request:0.2")
     assert f"n2 GPU 0: {KEPT}" in reason(there.jobs["2"])
     assert there.where("3") == ("n1", 0), "there it is in nobody's way"
 
 
 def test_a_job_that_ends_in_time_goes_there_and_a_longer_one_does_not() -> None:
-    there = slurm()
-    there.add(running(job(9), "n1", end=T0 + 600))
-    there.submit(1, "exclusion:a")
-    there.go(PATIENCE + 10)
+    there = waited(ends_s=600)
     left = T0 + 600 - there.now
     there.submit(2, "request:0.2", limit_s=left - SETTINGS.settle_s + 1)
     there.submit(3, "request:0.2", limit_s=left - SETTINGS.settle_s - 5)
-    there.submit(4, "request:0.2")
-    there.go(2)
+    comes(there, 4, "request:0.2")
     assert there.where("3") == ("n1", 0)
     assert (there.where("2"), there.where("4")) == (None, None)
     there.go(T0 + 602 - there.now)
@@ -77,8 +89,7 @@ def test_a_job_that_is_not_in_its_way_goes_there() -> None:
     there.submit(1, "request:0.6")
     there.go(PATIENCE + 10)
     there.submit(2, "request:0.4")
-    there.submit(3, "request:0.1")
-    there.go(2)
+    comes(there, 3, "request:0.1")
     assert there.where("2") == ("n1", 0), "0.6 is left for the other when job 9 has ended"
     assert KEPT in reason(there.jobs["3"]), "now it would not be"
 
@@ -100,8 +111,7 @@ def test_cpus_are_kept_too() -> None:
     there.add(replace(running(job(9), "n1", end=T0 + 600), cpus=6, given={}, shards=0))
     there.submit(1, "affinity:a", cpus=8)
     there.go(PATIENCE + 10)
-    there.submit(2, "request:0.2", cpus=2)
-    there.go(2)
+    comes(there, 2, "request:0.2", cpus=2)
     assert KEPT in reason(there.jobs["2"])
 
 
@@ -113,8 +123,7 @@ def test_its_affinity_label_is_not_taken_elsewhere() -> None:
     there.go(PATIENCE + 10)
     there.nodes.append(node("n3", shards=1))
     there.submit(2, "affinity:a")
-    there.submit(3, "affinity:b")
-    there.go(2)
+    comes(there, 3, "affinity:b")
     assert (there.where("2"), there.where("3")) == (None, ("n3", 0))
 
 
@@ -135,8 +144,7 @@ def test_of_jobs_that_end_nobody_knows_when_the_fewest_are_waited_for() -> None:
     there.submit(1, "exclusion:a")
     there.go(PATIENCE + 40)
     assert "n2 is kept for it" in reason(there.jobs["1"])
-    there.submit(2, "request:0.1", required="n2")
-    there.go(2)
+    comes(there, 2, "request:0.1", required="n2")
     assert KEPT in reason(there.jobs["2"])
     there.end("9")
     there.go(2)
@@ -160,8 +168,7 @@ def test_a_job_for_which_a_place_is_not_what_is_missing_keeps_none(
     there.add(running(job(9), "n1"))
     there.submit(1, "exclusion:a", **fields)
     there.go(2 * PATIENCE)
-    there.submit(2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert there.where("2") == ("n1", 0)
 
 
@@ -173,8 +180,7 @@ def test_a_job_whose_node_is_down_keeps_no_other_job_waiting() -> None:
     there.go(10)
     there.submit(2, "exclusion:b")
     there.go(PATIENCE + 20)
-    there.submit(3, "request:0.2")
-    there.go(2)
+    comes(there, 3, "request:0.2")
     assert KEPT in reason(there.jobs["3"]), "for job 2, since nothing can be kept for job 1"
 
 
@@ -211,28 +217,21 @@ def test_with_none_allowed_nothing_is_kept() -> None:
     there.add(running(job(9), "n1"))
     there.submit(1, "exclusion:a")
     there.go(1000, 5)
-    there.submit(2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert there.where("2") == ("n1", 0)
 
 
 def test_jobs_that_end_nobody_knows_when_keep_nobody_waiting_for_ever() -> None:
     """A job that cannot be promised a time shares the GPU's free times with the others."""
-    there = slurm()
-    there.add(running(job(9), "n1"))
-    there.submit(1, "exclusion:a")
-    there.go(PATIENCE + 10)
-    there.submit(2, "request:0.2")
-    there.go(2)
+    there = waited()
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
     there.go(PATIENCE)
     assert there.where("2") == ("n1", 0)
-    there.submit(3, "request:0.2")
-    there.go(2)
+    comes(there, 3, "request:0.2")
     assert there.where("3") == ("n1", 0)
     there.go(PATIENCE + 10)
-    there.submit(4, "request:0.2")
-    there.go(2)
+    comes(there, 4, "request:0.2")
     assert KEPT in reason(there.jobs["4"]), "its wait has counted from the beginning"
 
 
@@ -270,8 +269,7 @@ def test_jobs_for_which_nothing_can_be_kept_are_in_nobody_s_way() -> None:
     there.go(2)
     there.submit(1, "exclusion:b")
     there.go(PATIENCE + 10)
-    there.submit(2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
 
 
@@ -293,8 +291,7 @@ def test_nothing_is_kept_for_a_job_whose_partition_is_closed() -> None:
     there.submit(1, "exclusion:a", partitions=("low",))
     there.nodes[0] = replace(there.nodes[0], partitions=("gpu", "low"))
     there.go(PATIENCE + 10)
-    there.submit(2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
     there.closed = frozenset({"low"})
     there.go(2)
@@ -307,8 +304,7 @@ def test_nothing_is_kept_for_an_array_that_may_have_no_further_task() -> None:
     there.submit(5, "exclusion:a,request:0.9", array_id=5, tasks="1,2,3")
     there.go(PATIENCE + 10)
     assert there.where("5_1") == ("n2", 0)
-    there.submit(2, "request:0.2", required="n1")
-    there.go(2)
+    comes(there, 2, "request:0.2", required="n1")
     assert KEPT in reason(there.jobs["2"])
     whole = there.jobs["5_[2,3]"]
     there.jobs["5_[2,3]"] = replace(whole, tasks_at_once=1)
