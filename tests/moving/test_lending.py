@@ -13,7 +13,7 @@ import pytest
 from _gpulease import lib
 
 from leased.leasing.tenant import Tenant
-from leased.moving import carriers
+from leased.moving import carriers, driver
 from leased.moving.carriers import Carriers
 from leased.moving.driver import DriverFault
 from tests.moving.test_drain import Scene
@@ -24,7 +24,7 @@ HEARS = """
 import os, sys
 print('ready', flush=True)
 for line in sys.stdin:
-    os.write(int(os.environ["HEARD"]), line.encode())
+    os.write(HEARD, line.encode())
     if line == '?\\n': print('works', flush=True)
 """
 FAILS = "print('nothing of it works', flush=True)"
@@ -170,15 +170,11 @@ async def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
     monkeypatch.setattr(carriers, "ASK_S", 0.01)
     heard, hears = os.pipe()
     os.set_blocking(heard, False)
-    os.set_inheritable(hears, True)
-    begun = asyncio.create_subprocess_exec
-    monkeypatch.setattr(carriers, "CHILD", HEARS)
-    monkeypatch.setattr(carriers, "environment", lambda: dict(os.environ, HEARD=str(hears)))
-
-    def begin(*command: str, pass_fds: list[int], **more: object) -> object:
-        return begun(*command, pass_fds=[*pass_fds, hears], **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("leased.moving.carriers.asyncio.create_subprocess_exec", begin)
+    start = driver.start
+    monkeypatch.setattr(carriers, "CHILD", f"HEARD = {hears}\n{HEARS}")
+    monkeypatch.setattr(
+        driver, "start", lambda *command, pass_fds: start(*command, pass_fds=[*pass_fds, hears])
+    )
     said = b""
 
     def has(line: bytes, times: int) -> bool:

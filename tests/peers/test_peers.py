@@ -57,7 +57,7 @@ class Node:
         def received(node: str, message: Message) -> None:
             self.heard.put_nowait((node, message))
 
-        self.peers = Peers(name, terms, munge, address, received, tls=tls)
+        self.peers = Peers(link.Own(name, terms, munge, tls), address, received)
 
     async def begin(self) -> None:
         await self.peers.listen(self.port, "127.0.0.1")
@@ -142,7 +142,7 @@ async def test_a_daemon_ends_at_whatever_moment_another_one_has_ended(
     async def address(_: str) -> link.Address:
         return await unreachable
 
-    peers = Peers("a", TERMS, munge, address, lambda *_: None)
+    peers = Peers(link.Own("a", TERMS, munge), address, lambda *_: None)
     peers.send("b", ORDER)
     for _ in range(5):
         await asyncio.sleep(0)
