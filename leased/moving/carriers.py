@@ -102,7 +102,7 @@ class Carriers:
         numbers = [end.fileno() for end in ends]
         uuids = ",".join(uuid_bytes(uuid).hex() for uuid in between)
         command = children.python(CHILD, str(most), uuids, *map(str, numbers))
-        process = await driver.start(*command, pass_fds=numbers)
+        process = await driver.start("a carrier", *command, pass_fds=numbers)
         self._leases.gpus.ours.add(process.pid)
         self._running.setdefault(tenant.job_id, set()).add(process)
         self._keep(self._watch(tenant.job_id, process))

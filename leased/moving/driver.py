@@ -29,8 +29,11 @@ class Lost(DriverFault):
     """The child has ended, or is not waited for any more: what it did last is not known."""
 
 
-async def start(*command: str, pass_fds: Sequence[int] = ()) -> asyncio.subprocess.Process:
-    """A process that asks the driver; its stdin is closed when this one has ended."""
+async def start(
+    what: str, *command: str, pass_fds: Sequence[int] = ()
+) -> asyncio.subprocess.Process:
+    """A process that asks the driver; its stdin is closed when this one has ended. DriverFault:
+    what cannot be started, in words."""
     kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
     try:
         return await asyncio.create_subprocess_exec(
@@ -43,7 +46,7 @@ async def start(*command: str, pass_fds: Sequence[int] = ()) -> asyncio.subproce
             pass_fds=pass_fds,
         )
     except OSError as fault:
-        raise DriverFault(f"a process that asks it cannot be started: {fault}") from None
+        raise DriverFault(f"{what} cannot be started: {fault}") from None
 
 
 class Driver:
@@ -54,7 +57,7 @@ class Driver:
         self._child: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Driver:
-        self._child = await start(*self._command)
+        self._child = await start("a process that asks it", *self._command)
         return self
 
     async def __aexit__(self, *_: object) -> None:
