@@ -26,36 +26,6 @@ static const char *const socket_names[RUNTIMES] = {"APPTAINERENV_" ENV_SOCKET,
 static char values[RUNTIMES][LONGEST], rest[LONGEST], changed[LONGEST];
 static char directory[128]; /* of the socket that the environment names; "" if it names none */
 
-/* -- the environment of a job, or without one this program's own (sp is NULL) -------------- */
-
-/* Returns false, and "" as the value, if it is not set or longer than that. */
-static bool get(spank_t sp, const char *name, char *value, size_t size)
-{
-	const char *own = sp ? NULL : getenv(name);
-
-	if (sp ? spank_getenv(sp, name, value, (int)size) == ESPANK_SUCCESS
-	       : own && snprintf(value, size, "%s", own) < (int)size)
-		return true;
-	value[0] = '\0';
-	return false;
-}
-
-static void set(spank_t sp, const char *name, const char *value)
-{
-	if (sp)
-		spank_setenv(sp, name, value, 1);
-	else
-		setenv(name, value, 1);
-}
-
-static void unset(spank_t sp, const char *name)
-{
-	if (sp)
-		spank_unsetenv(sp, name);
-	else
-		unsetenv(name);
-}
-
 /* -- what is ours in it ---------------------------------------------------------------------- */
 
 /* Reads where the socket is, or was for the job before this one. */
@@ -63,8 +33,8 @@ static void read_directory(spank_t sp)
 {
 	char *slash;
 
-	if (!get(sp, ENV_SOCKET, directory, sizeof(directory)))
-		get(sp, socket_names[0], directory, sizeof(directory));
+	if (!environment_get(sp, ENV_SOCKET, directory, sizeof(directory)))
+		environment_get(sp, socket_names[0], directory, sizeof(directory));
 	slash = strrchr(directory, '/');
 	if (slash)
 		*slash = '\0';
@@ -96,7 +66,7 @@ static void append(spank_t sp, const char *const names[RUNTIMES], const char *se
 	for (int i = 0; i < RUNTIMES; i++) {
 		if (is_too_long(sp, names[i]))
 			return;
-		there[i] = get(sp, names[i], values[i], LONGEST);
+		there[i] = environment_get(sp, names[i], values[i], LONGEST);
 	}
 	for (int i = 0; i < RUNTIMES; i++) {
 		const char *from = there[i] ? values[i] : there[!i] ? values[!i] : start;
@@ -104,21 +74,7 @@ static void append(spank_t sp, const char *const names[RUNTIMES], const char *se
 		list_without(from, separators, is_ours, rest, sizeof(rest));
 		if (snprintf(changed, sizeof(changed), "%s%.*s%s", rest, *rest ? 1 : 0, separators,
 		             ours) < (int)sizeof(changed))
-			set(sp, names[i], changed);
-	}
-}
-
-static void take_out(spank_t sp, const char *const names[RUNTIMES], const char *separators,
-                     list_test *is_ours)
-{
-	for (int i = 0; i < RUNTIMES; i++) {
-		if (!get(sp, names[i], values[0], LONGEST) ||
-		    !list_without(values[0], separators, is_ours, rest, sizeof(rest)))
-			continue;
-		if (*rest)
-			set(sp, names[i], rest);
-		else
-			unset(sp, names[i]);
+			environment_set(sp, names[i], changed);
 	}
 }
 
@@ -126,27 +82,28 @@ void container_environment_add(spank_t sp, const char *library)
 {
 	char preload[LONGEST], binds[LONGEST / 4], socket[128];
 
-	set(sp, ENV_LIBRARY, library);
+	environment_set(sp, ENV_LIBRARY, library);
 	read_directory(sp);
 	/* Paths with such characters cannot be written in a list of binds. */
 	if (!*directory || strpbrk(library, ",:\\ ") || strpbrk(directory, ",:\\ ") ||
 	    snprintf(binds, sizeof(binds), "%s:%s:ro,%s:%s:ro", library, library, directory,
 	             directory) >= (int)sizeof(binds) ||
-	    !get(sp, ENV_SOCKET, socket, sizeof(socket)))
+	    !environment_get(sp, ENV_SOCKET, socket, sizeof(socket)))
 		return;
-	get(sp, "LD_PRELOAD", preload, sizeof(preload));
+	environment_get(sp, "LD_PRELOAD", preload, sizeof(preload));
 	append(sp, bind_names, ",", is_our_bind, "", binds);
 	append(sp, preload_names, ": ", is_our_library, preload, library);
 	for (int i = 0; i < RUNTIMES; i++)
-		set(sp, socket_names[i], socket);
+		environment_set(sp, socket_names[i], socket);
 }
 
 void container_environment_remove(spank_t sp)
 {
 	read_directory(sp);
-	take_out(sp, bind_names, ",", is_our_bind);
-	take_out(sp, preload_names, ": ", is_our_library);
-	for (int i = 0; i < RUNTIMES; i++)
-		unset(sp, socket_names[i]);
-	unset(sp, ENV_LIBRARY);
+	for (int i = 0; i < RUNTIMES; i++) {
+		environment_take_out(sp, bind_names[i], ",", is_our_bind);
+		environment_take_out(sp, preload_names[i], ": ", is_our_library);
+		environment_unset(sp, socket_names[i]);
+	}
+	environment_unset(sp, ENV_LIBRARY);
 }

@@ -13,13 +13,10 @@
 
 static const struct row {
 	struct gl_key_row key;
-	int (*parse)(const struct gl_key_row *key, const char *value, struct gl_options *out,
-	             struct fault fault);
-	bool (*format)(const struct gl_key_row *key, const struct gl_options *options,
-	               struct writer *to);
+	size_t member; /* where its value is in struct gl_options */
 } rows[] = {
-#define OPTION_KEY(NAME, name, said, bit, values, example, help)                                   \
-	{{said, example, GL_KEY_##NAME, values}, parse_##name, format_##name},
+#define OPTION_KEY(NAME, member, said, bit, values, example, help)                                 \
+	{{said, example, GL_KEY_##NAME, values}, offsetof(struct gl_options, member)},
 #include "keys.def"
 #undef OPTION_KEY
 };
@@ -77,7 +74,7 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 	if (out->given & row->key.bit)
 		return refuse(fault, "%s is given twice; give each key once", pair);
 	out->given |= row->key.bit;
-	return row->parse(&row->key, colon + 1, out, fault);
+	return parse_value(&row->key, colon + 1, out, (char *)out + row->member, fault);
 }
 
 /* What a value says, as conflicts.def has it. */
@@ -166,7 +163,8 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 	text[0] = '\0';
 	for (size_t i = 0; i < N_KEYS; i++)
 		if ((options->given & rows[i].key.bit) &&
-		    !rows[i].format(&rows[i].key, options, &to))
+		    !format_value(&rows[i].key, options, (const char *)options + rows[i].member,
+		                  &to))
 			return -1;
 	if (to.used)
 		text[to.used - 1] = '\0'; /* the last comma */
@@ -176,7 +174,7 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 const char *gl_options_help(void)
 {
 	return "--gpu-share=KEY:VALUE[,KEY:VALUE...]\n"
-#define OPTION_KEY(NAME, name, key, bit, values, example, help) help
+#define OPTION_KEY(NAME, member, key, bit, values, example, help) help
 #include "keys.def"
 #undef OPTION_KEY
 	       "With --gres=shard:N. The same text in the environment variable GPU_SHARE is the\n"

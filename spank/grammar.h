@@ -20,7 +20,7 @@
 #define GL_LABEL_TEXT 64     /* bytes of the longest label, with its NUL */
 
 enum gl_option_key { /* bits of gl_options.given */
-#define OPTION_KEY(NAME, name, key, bit, values, example, help) GL_KEY_##NAME = (bit),
+#define OPTION_KEY(NAME, member, key, bit, values, example, help) GL_KEY_##NAME = (bit),
 #include "keys.def"
 #undef OPTION_KEY
 };

@@ -56,9 +56,49 @@ bool list_without(const char *text, const char *separators, list_test *is_ours, 
 	return found;
 }
 
-bool without_our_library(const char *text, char *out, size_t size)
+/* -- the environment of a job, or without one this program's own (sp is NULL) -------------- */
+
+bool environment_get(spank_t sp, const char *name, char *value, size_t size)
 {
-	return list_without(text, ": ", is_our_library, out, size);
+	const char *own = sp ? NULL : getenv(name);
+
+	if (sp ? spank_getenv(sp, name, value, (int)size) == ESPANK_SUCCESS
+	       : own && snprintf(value, size, "%s", own) < (int)size)
+		return true;
+	value[0] = '\0';
+	return false;
+}
+
+void environment_set(spank_t sp, const char *name, const char *value)
+{
+	if (sp)
+		spank_setenv(sp, name, value, 1);
+	else
+		setenv(name, value, 1);
+}
+
+void environment_unset(spank_t sp, const char *name)
+{
+	if (sp)
+		spank_unsetenv(sp, name);
+	else
+		unsetenv(name);
+}
+
+void environment_take_out(spank_t sp, const char *name, const char *separators, list_test *is_ours)
+{
+	if (!environment_get(sp, name, preload, sizeof(preload)) ||
+	    !list_without(preload, separators, is_ours, changed, sizeof(changed)))
+		return;
+	if (*changed)
+		environment_set(sp, name, changed);
+	else
+		environment_unset(sp, name);
+}
+
+void environment_remove_library(spank_t sp)
+{
+	environment_take_out(sp, "LD_PRELOAD", ": ", is_our_library);
 }
 
 static bool has_library(const char *text, const char *library)
@@ -111,11 +151,5 @@ void job_environment_remove_ours(spank_t sp)
 	job_environment_remove_mps(sp);
 	spank_unsetenv(sp, ENV_SOCKET);
 	spank_unsetenv(sp, ENV_OPTION_OF_JOB); /* srun would take it for its own option */
-	if (spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload)) != ESPANK_SUCCESS ||
-	    !without_our_library(preload, changed, sizeof(changed)))
-		return;
-	if (*changed)
-		spank_setenv(sp, "LD_PRELOAD", changed, 1);
-	else
-		spank_unsetenv(sp, "LD_PRELOAD");
+	environment_remove_library(sp);
 }

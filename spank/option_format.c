@@ -20,10 +20,8 @@ bool append(struct writer *to, const char *format, ...)
 	return true;
 }
 
-bool format_tq(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+static bool format_time(struct writer *to, const struct gl_key_row *key, uint64_t ns)
 {
-	uint64_t ns = options->quantum_ns;
-
 	if (ns % NS_PER_S)
 		return append(to, "%s:%" PRIu64 ".%06" PRIu64 "ms,", key->name, ns / NS_PER_MS,
 		              ns % NS_PER_MS);
@@ -40,24 +38,8 @@ static bool format_word(struct writer *to, const struct gl_key_row *key, uint32_
 	return append(to, "%s:%.*s,", key->name, (int)strcspn(word, "|"), word);
 }
 
-bool format_lock(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_word(to, key, options->lock);
-}
-
-bool format_memory(const struct gl_key_row *key, const struct gl_options *options,
-                   struct writer *to)
-{
-	return format_word(to, key, options->memory);
-}
-
-bool format_oversub(const struct gl_key_row *key, const struct gl_options *options,
-                    struct writer *to)
-{
-	return format_word(to, key, options->oversub ? 1 : 2);
-}
-
-bool format_mem(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
+static bool format_amount(struct writer *to, const struct gl_key_row *key,
+                          const struct gl_options *options)
 {
 	uint64_t unit = UINT64_C(1000000000000);
 	uint64_t fraction = (uint64_t)(options->mem_fraction * 1e12 + 0.5);
@@ -79,56 +61,26 @@ static bool format_part(struct writer *to, const struct gl_key_row *key, double 
 	              millionths % 1000000);
 }
 
-bool format_request(const struct gl_key_row *key, const struct gl_options *options,
-                    struct writer *to)
-{
-	return format_part(to, key, options->request);
-}
-
-bool format_limit(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_part(to, key, options->limit);
-}
-
 static bool format_label(struct writer *to, const struct gl_key_row *key, const char *label)
 {
 	return append(to, "%s:%s,", key->name, *label ? label : "none");
 }
 
-bool format_affinity(const struct gl_key_row *key, const struct gl_options *options,
-                     struct writer *to)
+bool format_value(const struct gl_key_row *key, const struct gl_options *options,
+                  const void *member, struct writer *to)
 {
-	return format_label(to, key, options->affinity);
-}
+	const uint32_t *number = member;
 
-bool format_anti_affinity(const struct gl_key_row *key, const struct gl_options *options,
-                          struct writer *to)
-{
-	return format_label(to, key, options->anti_affinity);
-}
-
-bool format_exclusion(const struct gl_key_row *key, const struct gl_options *options,
-                      struct writer *to)
-{
-	return format_label(to, key, options->exclusion);
-}
-
-bool format_class(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_word(to, key, options->job_class);
-}
-
-bool format_space(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_word(to, key, options->space);
-}
-
-bool format_sm(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_part(to, key, options->sm);
-}
-
-bool format_chain(const struct gl_key_row *key, const struct gl_options *options, struct writer *to)
-{
-	return format_label(to, key, options->chain);
+	switch (key->values) {
+	case GL_VALUES_WORDS:
+		return format_word(to, key, *number ? *number : 2); /* 0 is oversub:off */
+	case GL_VALUES_TIME:
+		return format_time(to, key, *(const uint64_t *)member);
+	case GL_VALUES_AMOUNT:
+		return format_amount(to, key, options);
+	case GL_VALUES_PART:
+		return format_part(to, key, *(const double *)member);
+	default:
+		return format_label(to, key, member);
+	}
 }

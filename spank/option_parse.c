@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FRACTIONS 1e12 /* a fraction of the device is stored in such parts (format_mem) */
+#define FRACTIONS 1e12 /* a fraction of the device is stored in such parts (format_amount) */
 
 int refuse(struct fault fault, const char *format, ...)
 {
@@ -48,8 +48,8 @@ static bool read_decimal(const char **cursor, double *out)
 	return true;
 }
 
-int parse_tq(const struct gl_key_row *key, const char *value, struct gl_options *out,
-             struct fault fault)
+static int read_time(const struct gl_key_row *key, const char *value, uint64_t *out,
+                     struct fault fault)
 {
 	char text[SHOWN + 4];
 	const char *at = value;
@@ -70,7 +70,7 @@ int parse_tq(const struct gl_key_row *key, const char *value, struct gl_options 
 	if (number < key->least || number > key->most)
 		return refuse(fault, "tq:%s is out of range; a quantum is from %gms to %gm",
 		              shown(value, strlen(value), text), key->least, key->most / 60e3);
-	out->quantum_ns = (uint64_t)(number * (double)NS_PER_MS + 0.5);
+	*out = (uint64_t)(number * (double)NS_PER_MS + 0.5);
 	return 0;
 }
 
@@ -94,8 +94,11 @@ static int read_word(const struct gl_key_row *key, const char *value, uint32_t *
 	struct writer to = {list, sizeof(list), 0};
 
 	*out = number_of(key, value);
-	if (*out)
+	if (*out) {
+		if (key->bit == GL_KEY_OVERSUB)
+			*out = *out == 1; /* on */
 		return 0;
+	}
 	for (const char *at = key->words; at; at = strchr(at, '|')) {
 		const char *between = at == key->words ? "" : strchr(at + 1, '|') ? ", " : " or ";
 
@@ -104,27 +107,6 @@ static int read_word(const struct gl_key_row *key, const char *value, uint32_t *
 	}
 	return refuse(fault, "%s:%s is not known; write %s", key->name,
 	              shown(value, strlen(value), text), list);
-}
-
-int parse_lock(const struct gl_key_row *key, const char *value, struct gl_options *out,
-               struct fault fault)
-{
-	return read_word(key, value, &out->lock, fault);
-}
-
-int parse_memory(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                 struct fault fault)
-{
-	return read_word(key, value, &out->memory, fault);
-}
-
-int parse_oversub(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                  struct fault fault)
-{
-	if (read_word(key, value, &out->oversub, fault) < 0)
-		return -1;
-	out->oversub = out->oversub == 1; /* on */
-	return 0;
 }
 
 /* The bytes of a unit: K, M, G or T, or the same with iB behind it. Returns 0 for any other text.
@@ -139,8 +121,8 @@ static uint64_t size_unit(const char *suffix)
 	return UINT64_C(1) << (10 * (letter - letters + 1));
 }
 
-int parse_mem(const struct gl_key_row *key, const char *value, struct gl_options *out,
-              struct fault fault)
+static int read_amount(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                       struct fault fault)
 {
 	char text[SHOWN + 4];
 	const char *at = value;
@@ -183,7 +165,7 @@ int parse_mem(const struct gl_key_row *key, const char *value, struct gl_options
 }
 
 /* Reads a part of the device, of its time or of its multiprocessors. */
-static int read_part(const struct gl_key_row *key, const char *value, const char *what, double *out,
+static int read_part(const struct gl_key_row *key, const char *value, double *out,
                      struct fault fault)
 {
 	char text[SHOWN + 4];
@@ -198,24 +180,13 @@ static int read_part(const struct gl_key_row *key, const char *value, const char
 	if (!is_number || *at || number > 1)
 		return refuse(
 		    fault, "%s:%s is no part of the GPU's %s; write a fraction up to 1 (0.3, 30%%)",
-		    key->name, shown(value, strlen(value), text), what);
+		    key->name, shown(value, strlen(value), text),
+		    key->bit == GL_KEY_SM ? "multiprocessors" : "time");
 	if (number < key->least)
 		return refuse(fault, "%s:%g is too little to compute; write %g or more", key->name,
 		              number, key->least);
 	*out = number;
 	return 0;
-}
-
-int parse_request(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                  struct fault fault)
-{
-	return read_part(key, value, "time", &out->request, fault);
-}
-
-int parse_limit(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                struct fault fault)
-{
-	return read_part(key, value, "time", &out->limit, fault);
 }
 
 /* Reads a label. It travels through Slurm's commands and comments, so it has no odd characters. */
@@ -237,44 +208,19 @@ static int read_label(const struct gl_key_row *key, const char *value, char out[
 	return 0;
 }
 
-int parse_affinity(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                   struct fault fault)
+int parse_value(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                void *member, struct fault fault)
 {
-	return read_label(key, value, out->affinity, fault);
-}
-
-int parse_anti_affinity(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                        struct fault fault)
-{
-	return read_label(key, value, out->anti_affinity, fault);
-}
-
-int parse_exclusion(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                    struct fault fault)
-{
-	return read_label(key, value, out->exclusion, fault);
-}
-
-int parse_class(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                struct fault fault)
-{
-	return read_word(key, value, &out->job_class, fault);
-}
-
-int parse_space(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                struct fault fault)
-{
-	return read_word(key, value, &out->space, fault);
-}
-
-int parse_sm(const struct gl_key_row *key, const char *value, struct gl_options *out,
-             struct fault fault)
-{
-	return read_part(key, value, "multiprocessors", &out->sm, fault);
-}
-
-int parse_chain(const struct gl_key_row *key, const char *value, struct gl_options *out,
-                struct fault fault)
-{
-	return read_label(key, value, out->chain, fault);
+	switch (key->values) {
+	case GL_VALUES_WORDS:
+		return read_word(key, value, member, fault);
+	case GL_VALUES_TIME:
+		return read_time(key, value, member, fault);
+	case GL_VALUES_AMOUNT:
+		return read_amount(key, value, out, fault);
+	case GL_VALUES_PART:
+		return read_part(key, value, member, fault);
+	default:
+		return read_label(key, value, member, fault);
+	}
 }

@@ -32,14 +32,12 @@ struct writer {
 /* Returns false if the piece does not fit. */
 bool append(struct writer *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* parse_KEY() reads the value of a key, and returns 0, or -1 after refuse(). format_KEY() writes
- * the key and its value, with a comma behind it. */
-#define OPTION_KEY(NAME, name, said, bit, values, example, help)                                   \
-	int parse_##name(const struct gl_key_row *key, const char *value, struct gl_options *out,  \
-	                 struct fault fault);                                                      \
-	bool format_##name(const struct gl_key_row *key, const struct gl_options *options,         \
-	                   struct writer *to);
-#include "keys.def"
-#undef OPTION_KEY
+/* Reads the value of a key into its member of *out. Returns 0, or -1 after refuse(). */
+int parse_value(const struct gl_key_row *key, const char *value, struct gl_options *out,
+                void *member, struct fault fault);
+/* Writes the key and the value of its member, with a comma behind it. Returns false if that does
+ * not fit. */
+bool format_value(const struct gl_key_row *key, const struct gl_options *options,
+                  const void *member, struct writer *to);
 
 #endif

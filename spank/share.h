@@ -81,9 +81,6 @@ int job_environment_add_library(spank_t sp, const char *library);
 void job_environment_remove_ours(spank_t sp);
 /* Removes what we have set for a job under MPS, also for the one in which this one was begun. */
 void job_environment_remove_mps(spank_t sp);
-/* Writes the list of an LD_PRELOAD without our library to `out`. Returns false if the library is
- * not in it, or if `size` bytes are not enough. */
-bool without_our_library(const char *preload, char *out, size_t size);
 
 /* Is this part of a list ours? */
 typedef bool list_test(const char *part, size_t length);
@@ -92,6 +89,16 @@ bool is_our_library(const char *part, size_t length);
  * Returns false if none is ours, or if `size` bytes are not enough. */
 bool list_without(const char *text, const char *separators, list_test *is_ours, char *out,
                   size_t size);
+
+/* Of a job, or without one (sp is NULL) of this program. Returns false, and "" as the value, if it
+ * is not set or longer than that. */
+bool environment_get(spank_t sp, const char *name, char *value, size_t size);
+void environment_set(spank_t sp, const char *name, const char *value);
+void environment_unset(spank_t sp, const char *name);
+/* Takes the parts of a variable's list that are ours out of it, and it away if nothing is left. */
+void environment_take_out(spank_t sp, const char *name, const char *separators, list_test *is_ours);
+/* Takes our library out of LD_PRELOAD. */
+void environment_remove_library(spank_t sp);
 
 /* -- container_environment.c: variables for container runtimes that read them ---------------- */
 

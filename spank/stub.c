@@ -19,7 +19,7 @@ static bool option_given;
 static int on_option(int value, const char *text, int remote);
 
 /* The names of all keys: " tq lock mem" and so on. */
-#define OPTION_KEY(NAME, name, key, bit, values, example, help) " " key
+#define OPTION_KEY(NAME, member, key, bit, values, example, help) " " key
 static const char usage[] = "share a GPU (with --gres=shard:N); keys:"
 #include "keys.def"
                             "; help explains them";

@@ -36,21 +36,10 @@ void submit_forget_inherited_option(void)
 
 static void forget_inherited_environment(void)
 {
-	const char *preload = getenv("LD_PRELOAD");
-	char *rest;
-
 	container_environment_remove(NULL);
 	unsetenv("SLURM_SHARDS_ON_NODE");
 	unsetenv(ENV_SOCKET);
-	if (!preload || !(rest = malloc(strlen(preload) + 1)))
-		return;
-	if (!without_our_library(preload, rest, strlen(preload) + 1))
-		; /* our library is not in it */
-	else if (*rest)
-		setenv("LD_PRELOAD", rest, 1);
-	else
-		unsetenv("LD_PRELOAD");
-	free(rest);
+	environment_remove_library(NULL);
 }
 
 void submit_take_option(const char *text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import os
 import shutil
 import signal
@@ -83,6 +85,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = parallel.longest_first(item.nodeid for item in items)
     places = {file: place for place, file in enumerate(files)}
     items.sort(key=lambda item: places[parallel.file_of(item.nodeid)])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own."""
+    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,8 +17,8 @@ from leased.base.words import count
 from leased.cli import plot_chain, plot_draw
 from leased.config import config
 from leased.record.codec import Damaged
-from leased.sim import record_files, spans, values
-from leased.sim.history import History
+from leased.sim import spans, values
+from leased.sim.history import History, load
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_LANES = 40
@@ -102,7 +102,7 @@ def _file(chosen: argparse.Namespace) -> Path:
 
 def _history(path: Path, notes: list[str]) -> History:
     try:
-        return record_files.load(path, notes)
+        return load(path, notes)
     except Damaged as fault:
         raise Refused(f"{path}: {fault}", "name a record, see docs/daemon.md") from None
     except OSError as fault:

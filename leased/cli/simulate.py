@@ -12,7 +12,7 @@ from typing import Any
 from leased import policy
 from leased.base.errors import Refused
 from leased.record.codec import Damaged
-from leased.sim import observed, record_files, sweep, trace, trace_text, values
+from leased.sim import history, observed, sweep, trace, trace_text, values
 from leased.sim.jobs import LOCKS
 from leased.sim.observed import Observed
 
@@ -58,7 +58,7 @@ def _recorded(path: Path) -> Observed:
     """Refused: the file cannot be read, is no record, or no job in it has used a GPU."""
     said: list[str] = []
     try:
-        found = observed.of(record_files.load(path, said))
+        found = observed.of(history.load(path, said))
         return replace(found, notes=(*said, *found.notes))
     except Damaged as fault:
         raise Refused(

@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,41 +72,6 @@ class Served:
         self.thread.join()
 
 
-class Makes:
-    """Who makes a slice of memory is within making(). Within quiet() nobody is."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.under_way = 0
-        self.stopped = False
-
-    @contextlib.contextmanager
-    def making(self) -> Iterator[None]:
-        """Waits until it is not quiet."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self.stopped)
-            self.under_way += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.under_way -= 1
-                self.changed.notify_all()
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """For one thread."""
-        with self.changed:
-            self.stopped = True
-            self.changed.wait_for(lambda: not self.under_way)
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.stopped = False
-                self.changed.notify_all()
-
-
 class Keeper:
     """All memory that has been made and not been freed, by name. charge: what the kernel charges to
     the keeper's cgroup now, if that is known."""
@@ -119,7 +84,6 @@ class Keeper:
         self.lock = threading.Lock()
         self.makers = ThreadPoolExecutor(asks.AT_ONCE)
         self.turns = Turns(AT_ONCE)
-        self.makes = Makes()
         # One thread frees: what is not free after the end of a file is of its job. It alone uses
         # these two.
         self.ender = ThreadPoolExecutor(1)
@@ -182,13 +146,7 @@ class Keeper:
         began = time.thread_time()
         try:
             with self.turns.of(asks.job_of(name)) as turn:
-
-                @contextlib.contextmanager
-                def making(size: int) -> Iterator[None]:
-                    with turn(size), self.makes.making():
-                        yield
-
-                made = memory_file.make(asked.bytes, asked.huge, making)
+                made = memory_file.make(asked.bytes, asked.huge, turn)
             made = replace(made, user=asked.user)
         except Refused as why:
             fault = why.sentence()
@@ -226,7 +184,7 @@ class Keeper:
         """Free the memory. unwanted: the request for it, if nobody has got it."""
         began = time.thread_time()
         if file is not None:
-            self.unfreed.end(owner_of(name, file), file, self.makes.quiet)
+            self.unfreed.end(owner_of(name, file), file, self.turns.quiet)
         took = time.thread_time() - began
         if unwanted is None:
             self._tell(self.connection, {"ended": name, "took": took})

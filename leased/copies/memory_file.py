@@ -26,10 +26,8 @@ NAME = "gpu-lease"  # as /proc/PID/maps shows it
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 HUGE_2MB = 21 << 26  # MFD_HUGE_2MB; no name in Python's os before 3.14
 PUNCH_HOLE, KEEP_SIZE = 2, 1  # of fallocate(2)
-HOST_KEEPS_PART, HOST_KEEPS = (
-    32,
-    4 << 30,
-)  # this part of the host's memory, or these bytes, always stay free
+# This part of the host's memory, or these bytes, always stay free.
+HOST_KEEPS_PART, HOST_KEEPS = 32, 4 << 30
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,13 @@ class MemoryFile:
 
     def end(self) -> None:
         """Free its pages now, even if a process still has it open or mapped."""
-        nothing_else = PUNCH_HOLE | KEEP_SIZE
-        if LIBC.fallocate(self.descriptor, nothing_else, ctypes.c_int64(0), self._length()):
+        all_of_it = PUNCH_HOLE | KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(self.bytes)
+        if LIBC.fallocate(self.descriptor, *all_of_it):
             log.warning(
                 "host memory of copies cannot be given back yet: %s",
                 os.strerror(ctypes.get_errno()),
             )
         os.close(self.descriptor)
-
-    def _length(self) -> ctypes.c_int64:
-        return ctypes.c_int64(self.bytes)
 
 
 def make(size: int, huge: bool, turn: Slice) -> MemoryFile:

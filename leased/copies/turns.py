@@ -23,10 +23,11 @@ Slice = Callable[[int], AbstractContextManager[None]]
 class Turns:
     """at_once: slices. had: by job, the bytes of its slices. begun: what the job that began last
     had had before. makes, waiting, working: by job, the pieces of memory that are being made, the
-    threads that wait for a turn, and those that have one."""
+    threads that wait for a turn, and those that have one. stopped: nobody has a turn for now."""
 
     def __init__(self, at_once: int):
         self.at_once = at_once
+        self.stopped = False
         self.changed = threading.Condition()
         self.had: dict[str, int] = {}
         self.begun = 0
@@ -67,9 +68,22 @@ class Turns:
                 self.working -= Counter({job: 1})
                 self.changed.notify_all()
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No slice is made within. For one thread."""
+        with self.changed:
+            self.stopped = True
+            self.changed.wait_for(lambda: not self.working)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.stopped = False
+                self.changed.notify_all()
+
     def next(self) -> str | None:
         """The job whose turn it is; None: nobody's."""
-        if sum(self.working.values()) >= self.at_once:
+        if self.stopped or sum(self.working.values()) >= self.at_once:
             return None
         part = max(1, self.at_once // max(1, len(self.makes)))
         may = [job for job in self.waiting if self.working[job] < part]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
 
-from leased.moving.driver_child import Fault, Library, Uuid
+from leased.moving.driver_child import Fault, Library
 
 PATIENCE_S = 300.0  # for a request: between two of them the driver may take its time
 PIECE_S = 20.0  # for one piece, which takes some ms
@@ -65,19 +65,14 @@ class Gpus:
 
     def __init__(self) -> None:
         self._driver = Library()
-        count = c_int()
-        self._driver.call("cuDeviceGetCount", byref(count))
         self._contexts: dict[int, tuple[c_void_p, c_void_p]] = {}
-        self._uuids = [Uuid() for _ in range(count.value)]
         self._lock = threading.Lock()
-        for device, uuid in enumerate(self._uuids):
-            self._driver.call("cuDeviceGetUuid_v2", byref(uuid), device)
 
     def named(self, uuid: str) -> int:
-        for device, found in enumerate(self._uuids):
-            if bytes(found.bytes).hex() == uuid:
-                return device
-        raise Fault(f"the driver does not know GPU {uuid}")
+        found = [one.hex() for one in self._driver.uuids()]
+        if uuid not in found:
+            raise Fault(f"the driver does not know GPU {uuid}")
+        return found.index(uuid)
 
     def open(self, one: int, other: int) -> None:
         """Make ready to copy between two of them."""

@@ -22,8 +22,9 @@ from leased.core.actions import Preload
 from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
+from leased.moving import driver
 from leased.moving.carrier_child import ASK, OVER, WORKS
-from leased.moving.driver import BEGIN_S, DriverFault, environment
+from leased.moving.driver import BEGIN_S, DriverFault
 from leased.wire import daemon_messages
 from leased.wire.device_bytes import uuid_bytes
 
@@ -100,18 +101,8 @@ class Carriers:
         """Start it, and wait until it is ready."""
         numbers = [end.fileno() for end in ends]
         uuids = ",".join(uuid_bytes(uuid).hex() for uuid in between)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *children.python(CHILD, str(most), uuids, *map(str, numbers)),
-                stdin=asyncio.subprocess.PIPE,  # which is closed when the daemon has ended
-                stdout=asyncio.subprocess.PIPE,
-                cwd="/",
-                env=environment(),
-                start_new_session=True,
-                pass_fds=numbers,
-            )
-        except OSError as fault:
-            raise DriverFault(f"a carrier cannot be started: {fault}") from None
+        command = children.python(CHILD, str(most), uuids, *map(str, numbers))
+        process = await driver.start("a carrier", *command, pass_fds=numbers)
         self._leases.gpus.ours.add(process.pid)
         self._running.setdefault(tenant.job_id, set()).add(process)
         self._keep(self._watch(tenant.job_id, process))

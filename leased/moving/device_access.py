@@ -14,36 +14,26 @@ import stat
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from leased.base.errors import Refused
 from leased.moving import bpf
 from leased.moving.device_program import CharDevice, can_be_loaded, split, widened
 from leased.processes import procfs
 from leased.processes.procfs import Cgroup
-from leased.processes.slurm_cgroups import Place
+from leased.processes.stepds import Stepds
 
 ROOT = Path("/sys/fs/cgroup")
 REMEDY = "docs/moving.md says what it needs under ConstrainDevices=yes"
 
 
-class Jobs(Protocol):
-    """Where Slurm has put them. scopes: places below which only Slurm makes cgroups."""
-
-    scopes: frozenset[Cgroup]
-
-    def place_of(self, pid: int) -> Place | None: ...
-
-    def job_of_cgroup(self, cgroup: Cgroup) -> int | None: ...
-
-
 class DeviceAccess:
-    """constrained: whether Slurm constrains devices. root: of cgroup v2."""
+    """constrained: whether Slurm constrains devices. jobs: where Slurm has put them. root: of
+    cgroup v2."""
 
     def __init__(
         self,
         constrained: Callable[[], bool],
-        jobs: Jobs,
+        jobs: Stepds,
         root: Path = ROOT,
         file: Callable[[int], Path] = lambda minor: Path(f"/dev/nvidia{minor}"),
     ):

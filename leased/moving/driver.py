@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from leased.base import children
@@ -20,18 +21,32 @@ CHILD = "from leased.moving.driver_child import main; main()"
 NOT_ITS = ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
 
 
-def environment() -> dict[str, str]:
-    """All variables of a process that asks the driver."""
-    kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
-    return children.environment(kept)
-
-
 class DriverFault(Exception):
     """The driver does not do what it is asked; the text is a clause that says why."""
 
 
 class Lost(DriverFault):
     """The child has ended, or is not waited for any more: what it did last is not known."""
+
+
+async def start(
+    what: str, *command: str, pass_fds: Sequence[int] = ()
+) -> asyncio.subprocess.Process:
+    """A process that asks the driver; its stdin is closed when this one has ended. DriverFault:
+    what cannot be started, in words."""
+    kept = {name: text for name, text in os.environ.items() if name not in NOT_ITS}
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd="/",
+            env=children.environment(kept),
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+    except OSError as fault:
+        raise DriverFault(f"{what} cannot be started: {fault}") from None
 
 
 class Driver:
@@ -42,17 +57,7 @@ class Driver:
         self._child: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Driver:
-        try:
-            self._child = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                cwd="/",
-                env=environment(),
-                start_new_session=True,
-            )
-        except OSError as fault:
-            raise DriverFault(f"a process that asks it cannot be started: {fault}") from None
+        self._child = await start("a process that asks it", *self._command)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -72,6 +72,15 @@ class Library:
         word = (text.value or b"CUDA_ERROR").decode(errors="replace")
         raise Fault(f"{name} answers {word} ({result})")
 
+    def uuids(self) -> list[bytes]:
+        """Of all GPUs, in the driver's order."""
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        uuids = [Uuid() for _ in range(count.value)]
+        for device, uuid in enumerate(uuids):
+            self.call("cuDeviceGetUuid_v2", byref(uuid), device)
+        return [bytes(uuid.bytes) for uuid in uuids]
+
 
 class Driver(Library):
     """What it can be asked for."""
@@ -82,16 +91,8 @@ class Driver(Library):
         self.call("cuDriverGetVersion", byref(version))
         return {
             "has_map": version.value >= MAP_SINCE,
-            "uuids": [uuid.hex() for uuid in self._uuids()],
+            "uuids": [uuid.hex() for uuid in self.uuids()],
         }
-
-    def _uuids(self) -> list[bytes]:
-        count = ctypes.c_int()
-        self.call("cuDeviceGetCount", byref(count))
-        uuids = [Uuid() for _ in range(count.value)]
-        for device, uuid in enumerate(uuids):
-            self.call("cuDeviceGetUuid_v2", byref(uuid), device)
-        return [bytes(uuid.bytes) for uuid in uuids]
 
     def state(self, asked: Answer) -> Answer:
         state = ctypes.c_int(-1)
@@ -127,7 +128,7 @@ class Driver(Library):
         """Of all GPUs, of the two, and of the old one alone."""
         one, other = exchange
         onto = {one: other, other: one}
-        every = self._uuids()
+        every = self.uuids()
         if before:
             rest = [uuid for uuid in every if uuid != other]
             onto = {one: other, **dict(zip((u for u in before if u != one), rest))}

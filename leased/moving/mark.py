@@ -5,11 +5,11 @@ last: a daemon that ends meanwhile leaves it to the next one, which brings them 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from leased.base import text_file
 from leased.processes.identity import ProcessId
 
 NAME = "moving"
@@ -34,14 +34,9 @@ class MarkFile:
 
     def write(self, job_id: int, old: str, new: str, processes: Iterable[ProcessId]) -> None:
         """OSError: it cannot be written, so nothing may be begun."""
-        fresh = self._path.with_suffix(".new")
         pids = [[p.pid, p.start] for p in processes]
         told = {"job_id": job_id, "old": old, "new": new, "processes": pids}
-        with fresh.open("w") as file:
-            file.write(json.dumps(told))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        text_file.replace(self._path, json.dumps(told), sync=True)
 
     def read(self) -> Mark | None:
         """None: no move was under way."""
@@ -53,8 +48,6 @@ class MarkFile:
                 str(told["new"]),
                 tuple(ProcessId(int(pid), int(start)) for pid, start in told["processes"]),
             )
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -12,7 +12,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.several_nodes import SeveralNodes
 from leased.node.deadline_timer import DeadlineTimer
 from leased.peers.greeting import Terms
-from leased.peers.link import Address
+from leased.peers.link import Address, Own
 from leased.peers.munge import Munge
 from leased.peers.peers import Peers
 from leased.peers.tls import Tls, load
@@ -37,9 +37,8 @@ class AcrossNodes:
         self.leases, self.slurm, self.config = leases, slurm, config
         self.here = slurmconf.name_of_this_node(config.slurm_conf)
         terms = Terms(2 * config.drain_ns)
-        munge = Munge(config.peers_munge)
-        tls = _tls(config)
-        self.peers = Peers(self.here, terms, munge, self._address, self._received, tls=tls)
+        own = Own(self.here, terms, Munge(config.peers_munge), _tls(config))
+        self.peers = Peers(own, self._address, self._received)
         self.several = SeveralNodes(
             leases,
             self.here,

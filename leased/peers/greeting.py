@@ -73,14 +73,10 @@ def compare(other: str, here: Terms, there: Terms) -> None:
         )
 
 
-def keys(first: Greeting, second: Greeting) -> tuple[bytes, bytes]:
-    """By which what the caller says, and what the other one says, is sealed."""
+def key(first: Greeting, second: Greeting) -> bytes:
+    """By which what the caller says is sealed."""
     both = bytes.fromhex(first.secret) + bytes.fromhex(second.secret)
-    caller, called = [
-        hmac.digest(both, f"{who} {first.caller} {first.called}".encode(), hashlib.sha256)
-        for who in ("caller", "called")
-    ]
-    return caller, called
+    return hmac.digest(both, f"caller {first.caller} {first.called}".encode(), hashlib.sha256)
 
 
 def to_credential(munge: Munge, said: Greeting) -> bytes:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from leased.across.messages import Message
 from leased.base.waiting import within
@@ -34,24 +35,31 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-class Link:
-    """here, there: names of nodes. sent: something is to be said, or was a while ago. fault: why
-    nothing can be sent now; "": something can, or nobody has tried yet. address_of: where that
-    node's daemon listens; OSError: it is not known. tls: None: it is not used."""
+class Own(NamedTuple):
+    """What this daemon has alike on all its connections. tls: None: it is not used."""
 
-    def __init__(
-        self,
-        here: str,
-        there: str,
-        terms: Terms,
-        munge: Munge,
-        address_of: Callable[[str], Awaitable[Address]],
-        *,
-        tls: Tls | None = None,
-    ):
-        self.tls = tls
-        self.here, self.there, self.terms, self.munge = here, there, terms, munge
-        self.address_of = address_of
+    node: str
+    terms: Terms
+    munge: Munge
+    tls: Tls | None = None
+
+    async def greet(self, writer: asyncio.StreamWriter, said: Greeting) -> None:
+        """The credential is made elsewhere, as munged may take its time."""
+        credential = await asyncio.to_thread(greeting.to_credential, self.munge, said)
+        writer.write(sealed.framed(credential))
+
+    async def greeted(self, reader: asyncio.StreamReader) -> Greeting:
+        frame = await read_frame(reader)
+        return await asyncio.to_thread(greeting.of_credential, self.munge, frame)
+
+
+class Link:
+    """there: the name of the other node. sent: something is to be said, or was a while ago. fault:
+    why nothing can be sent now; "": something can, or nobody has tried yet. address_of: where that
+    node's daemon listens; OSError: it is not known."""
+
+    def __init__(self, own: Own, there: str, address_of: Callable[[str], Awaitable[Address]]):
+        self.own, self.there, self.address_of = own, there, address_of
         self.fault = ""
         # The last message of each kind about a job: it says all that those before it have said.
         self.kept: dict[tuple[type, str], Message] = {}
@@ -117,7 +125,7 @@ class Link:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Greet the other daemon, and send what has been kept for it."""
         host, port = await self.address_of(self.there)
-        secured = self.tls.calls if self.tls else None
+        secured = self.own.tls.calls if self.own.tls else None
         reader, writer = await asyncio.open_connection(host, port, ssl=secured)
         try:
             connected = writer.get_extra_info("socket")
@@ -133,11 +141,11 @@ class Link:
         return reader, writer
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        first = greeting.begin(self.here, self.there, self.terms)
-        writer.write(sealed.framed(await to_credential(self.munge, first)))
-        second = await of_credential(self.munge, await read_frame(reader))
+        first = greeting.begin(self.own.node, self.there, self.own.terms)
+        await self.own.greet(writer, first)
+        second = await self.own.greeted(reader)
         greeting.check(first, second)
-        return greeting.keys(first, second)[0]
+        return greeting.key(first, second)
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
         """Until the other one ends the connection, or it is not used. OSError: it is broken."""
@@ -154,12 +162,3 @@ def _words(fault: BaseException) -> str:
     if isinstance(fault, EOFError):
         return "it has ended the connection"
     return str(fault) or type(fault).__name__
-
-
-async def to_credential(munge: Munge, said: Greeting) -> bytes:
-    """Elsewhere, as munged may take its time."""
-    return await asyncio.to_thread(greeting.to_credential, munge, said)
-
-
-async def of_credential(munge: Munge, credential: bytes) -> Greeting:
-    return await asyncio.to_thread(greeting.of_credential, munge, credential)

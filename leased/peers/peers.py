@@ -6,37 +6,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from leased.across.messages import Message
-from leased.peers.greeting import Terms
-from leased.peers.link import Address, Link
-from leased.peers.munge import Munge
+from leased.peers.link import Address, Link, Own
 from leased.peers.server import Server
-from leased.peers.tls import Tls
 
 LINKS = 4096  # of as many nodes; messages to others are lost
 
 
 class Peers:
-    """here: this node's name. address_of: where the daemon of a node listens; OSError: it is not
-    known. received: called with what another daemon says. tls: None: it is not used."""
+    """address_of: where the daemon of a node listens; OSError: it is not known. received: called
+    with what another daemon says. listen: Server's."""
 
     def __init__(
         self,
-        here: str,
-        terms: Terms,
-        munge: Munge,
+        own: Own,
         address_of: Callable[[str], Awaitable[Address]],
         received: Callable[[str, Message], None],
-        *,
-        tls: Tls | None = None,
     ):
-        self.here, self.terms, self.munge, self.address_of = here, terms, munge, address_of
-        self.tls = tls
+        self.own, self.address_of = own, address_of
         self.links: dict[str, Link] = {}
-        self.server = Server(here, terms, munge, received, tls=tls)
-
-    async def listen(self, port: int, host: str | None = None) -> None:
-        """host: None: on all addresses. OSError: the port is taken."""
-        await self.server.listen(port, host)
+        self.server = Server(own, received)
+        self.listen = self.server.listen
 
     def send(self, node: str, message: Message) -> None:
         """Send it, or a newer one, as soon as the node can be reached. It may be lost."""
@@ -45,8 +34,7 @@ class Peers:
             self._forget_idle()
             if len(self.links) >= LINKS:
                 return
-            link = Link(self.here, node, self.terms, self.munge, self.address_of, tls=self.tls)
-            self.links[node] = link
+            link = self.links[node] = Link(self.own, node, self.address_of)
         link.send(message)
 
     def forget(self, job: str) -> None:

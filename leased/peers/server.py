@@ -11,10 +11,8 @@ from typing import Any
 from leased.across.messages import Message
 from leased.base.waiting import within
 from leased.peers import greeting, messages, sealed
-from leased.peers.greeting import Greeting, Stranger, Terms
-from leased.peers.link import GREETING_S, of_credential, read_frame, to_credential
-from leased.peers.munge import Munge
-from leased.peers.tls import Tls
+from leased.peers.greeting import Greeting, Stranger
+from leased.peers.link import GREETING_S, Own, read_frame
 
 log = logging.getLogger("gpu-leased")
 
@@ -49,20 +47,11 @@ class Bucket:
 
 
 class Server:
-    """here: this node. received: called with the name of a node and what its daemon says. tls: what
-    comes without it is not taken; None: it is not used."""
+    """received: called with the name of a node and what its daemon says. Where TLS is used, what
+    comes without it is not taken."""
 
-    def __init__(
-        self,
-        here: str,
-        terms: Terms,
-        munge: Munge,
-        received: Callable[[str, Message], None],
-        *,
-        tls: Tls | None = None,
-    ):
-        self.here, self.terms, self.munge, self.received = here, terms, munge, received
-        self.tls = tls
+    def __init__(self, own: Own, received: Callable[[str, Message], None]):
+        self.own, self.received = own, received
         self.server: asyncio.Server | None = None
         self.greeting = 0
         self.greetings = Bucket(GREETINGS_S, GREETINGS_BURST)
@@ -73,8 +62,8 @@ class Server:
     async def listen(self, port: int, host: str | None = None) -> None:
         """host: None: on all addresses. OSError: the port is taken."""
         secured: dict[str, Any] = {}
-        if self.tls is not None:
-            secured = {"ssl": self.tls.called, "ssl_handshake_timeout": GREETING_S}
+        if self.own.tls is not None:
+            secured = {"ssl": self.own.tls.called, "ssl_handshake_timeout": GREETING_S}
         loop = asyncio.get_running_loop()
         self.server = await loop.create_server(self._accept, host, port, **secured)
 
@@ -142,11 +131,11 @@ class Server:
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Greeting, sealed.Seal]:
-        first = await of_credential(self.munge, await read_frame(reader))
-        second = greeting.answer(first, self.here, self.terms)
-        writer.write(sealed.framed(await to_credential(self.munge, second)))
-        greeting.compare(first.caller, self.terms, first.terms)
-        return first, sealed.Seal(greeting.keys(first, second)[0])
+        first = await self.own.greeted(reader)
+        second = greeting.answer(first, self.own.node, self.own.terms)
+        await self.own.greet(writer, second)
+        greeting.compare(first.caller, self.own.terms, first.terms)
+        return first, sealed.Seal(greeting.key(first, second))
 
     async def _hear(self, node: str, reader: asyncio.StreamReader, seal: sealed.Seal) -> None:
         """What comes too fast waits in the network."""

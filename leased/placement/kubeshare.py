@@ -40,17 +40,14 @@ def conflict(request: Request, device: Device) -> str | None:
     the affinity label belongs to another device is not looked at here."""
     if device.is_idle:
         return None
-    if request.exclusion is not None and {request.exclusion} != _all_exclusions(device):
+    there = {tenant.exclusion for tenant in device.tenants}
+    if request.exclusion is not None and {request.exclusion} != there:
         return f"a job without exclusion:{request.exclusion} is there"
     if request.exclusion is None and device.exclusion:
         return f"only jobs with exclusion:{min(device.exclusion)} may be there"
     if request.anti_affinity in device.anti_affinity:
         return f"a job with anti-affinity:{request.anti_affinity} is there"
     return None
-
-
-def _all_exclusions(device: Device) -> set[str | None]:
-    return {tenant.exclusion for tenant in device.tenants}
 
 
 def _fault(request: Request, device: Device) -> str | None:

@@ -17,7 +17,7 @@ from leased.placer.forecast import stays_of
 from leased.placer.keeping import Pending, give_others_a_turn, kept, kept_no_longer
 from leased.placer.model import Settings, Ticket, Tickets, Understand, Update, View
 from leased.placer.pairing import pairs
-from leased.placer.placing import labels, place, step_array, tasks_now, wait
+from leased.placer.placing import place, step_array, tasks_now, wait
 from leased.placer.putting_off import (
     keep_waiting,
     leave_to_slurm,
@@ -26,12 +26,19 @@ from leased.placer.putting_off import (
     take_back,
 )
 from leased.placer.reserving import Reserved, reserve
-from leased.placer.turn import Change, Turn, changed, is_bound, start_at, ticket_of, unbound
+from leased.placer.turn import (
+    Change,
+    Turn,
+    changed,
+    cleared,
+    is_bound,
+    start_at,
+    ticket_of,
+    unbound,
+)
 from leased.slurm.queue_json import QueuedJob
 
-SOON_S = (
-    30  # so long before the begin time that its user has set, the placer begins to act on a job
-)
+SOON_S = 30  # before the begin time that its user has set, the placer begins to act on a job
 
 
 def decide(view: View, tickets: Tickets, settings: Settings, understand: Understand) -> Turn:
@@ -57,7 +64,7 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
                 turn.closed.add(ticket.node)
     _reserve(turn, pending)
     ready = [(job, ticket) for job, ticket in pending if _may_be_placed(turn, job, ticket)]
-    turn.pairs = pairs(turn, ready, labels)
+    turn.pairs = pairs(turn, ready)
     for job, ticket in pending:
         _decide_pending(turn, job, ticket)
     return turn
@@ -76,14 +83,9 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
         if not job.pending or ticket is None:
             continue
         ours = ticket.until > view.now + grace_s and job.begin == ticket.until
-        update = Update(
-            job.label,
-            start=max(ticket.begin, view.now + grace_s) if ours else None,
-            node="" if is_bound(job, ticket) else None,
-            comment=changed(job.comment, marks.without_reason(job.comment)),
-            admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
-            why="given back to Slurm",
-        )
+        start = max(ticket.begin, view.now + grace_s) if ours else None
+        node = "" if is_bound(job, ticket) else None
+        update = cleared(job, "given back to Slurm", start=start, node=node)
         if update.changes:
             until = ticket.until if update.start is None else update.start
             found.append((update, job.key, replace(ticket, until=until)))
@@ -177,12 +179,7 @@ def _count_active(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
         return
     now_runs = replace(ticket, runs=True, until=0, tries=0, retry_at=0, since=0)
     turn.tickets[job.key] = now_runs
-    update = Update(
-        job.label,
-        comment=changed(job.comment, marks.without_reason(job.comment)),
-        admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
-        why="it runs",
-    )
+    update = cleared(job, "it runs")
     if job.given and update.changes:
         turn.words.append((update, job.key, now_runs))
 

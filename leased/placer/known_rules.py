@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -81,25 +81,19 @@ def read_all(nodes: Iterable[GpuNode], now: int) -> Told:
     return told
 
 
-@dataclass
 class KnownRules:
-    """faults, silent: see Told, as the journal has them."""
+    """told: what the journal has."""
 
-    faults: dict[str, str] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
+    told = Told({}, {}, [])
 
     def added(self, view: View) -> View:
         """The view with the rules of its nodes. Logs what has changed of those without."""
-        told = read_all(view.nodes, view.now)
-        rules: dict[str, Rules] = {name: partial(asked, each) for name, each in told.rules.items()}
-        self._say(told.faults, told.silent)
-        return replace(view, rules=rules)
-
-    def _say(self, faults: dict[str, str], silent: list[str]) -> None:
-        for name, fault in faults.items():
-            if self.faults.get(name) != fault:
+        before, self.told = self.told, read_all(view.nodes, view.now)
+        for name, fault in self.told.faults.items():
+            if before.faults.get(name) != fault:
                 log.warning("what %s allows is unknown, by its Comment: %s", name, fault)
-        if silent != self.silent and silent:
-            some = words.first_of(silent, SHOWN)
+        if self.told.silent and self.told.silent != before.silent:
+            some = words.first_of(self.told.silent, SHOWN)
             log.info("what these nodes allow is unknown (daemon.tell_placer): %s", some)
-        self.faults, self.silent = faults, silent
+        rules: dict[str, Rules] = {n: partial(asked, each) for n, each in self.told.rules.items()}
+        return replace(view, rules=rules)

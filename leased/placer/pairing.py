@@ -7,7 +7,7 @@ anything from the job there. What is not matched is placed as any other job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,14 +17,14 @@ from leased.matching.profile import Kind, Profile
 from leased.placement import kubeshare
 from leased.placement.api import Placed
 from leased.placer.cluster import Offer, Place
+from leased.placer.keeping import Pending
 from leased.placer.model import Ticket
+from leased.placer.placing import labels
 from leased.placer.turn import Turn, unbound
 from leased.slurm.queue_json import QueuedJob
 
 JOBS = 256  # that are matched in one turn
 PLACES = 4096
-
-Labels = Callable[[Turn, QueuedJob], Iterable[str]]
 
 
 class Row(NamedTuple):
@@ -36,14 +36,11 @@ class Row(NamedTuple):
     profile: Profile
 
 
-def pairs(
-    turn: Turn, pending: Iterable[tuple[QueuedJob, Ticket]], labels: Labels
-) -> dict[str, Place]:
-    """By label. pending: jobs for which only a place is missing. labels: of a job, or of the tasks
-    of an array that may be tried."""
+def pairs(turn: Turn, pending: Pending) -> dict[str, Place]:
+    """By label. pending: jobs for which only a place is missing."""
     if turn.settings.model is None or not is_possible():
         return {}
-    rows = list(islice(_rows(turn, pending, labels), JOBS))
+    rows = list(islice(_rows(turn, pending), JOBS))
     known: dict[tuple[str, Profile], dict[Place, float]] = {}
     worths = []
     for row in rows:
@@ -60,7 +57,7 @@ def kind_of(job: QueuedJob) -> Kind:
     return Kind(job.user_id, job.name)
 
 
-def _rows(turn: Turn, pending: Iterable[tuple[QueuedJob, Ticket]], labels: Labels) -> Iterator[Row]:
+def _rows(turn: Turn, pending: Pending) -> Iterator[Row]:
     for job, ticket in pending:
         profile = turn.view.profiles.get(kind_of(job))
         request = ticket.request

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from leased.core.classes import ONLINE
 from leased.placement.api import Answer, NoDevice, Placed
-from leased.placer import marks
 from leased.placer.choosing import choose
 from leased.placer.cluster import Offer
 from leased.placer.keeping import kept_no_longer
-from leased.placer.model import NOW, Ticket, Update
+from leased.placer.model import NOW, Ticket
 from leased.placer.putting_off import hold_s, put_off
-from leased.placer.turn import Turn, changed, is_bound, unbound
+from leased.placer.turn import Turn, cleared, is_bound, unbound
 from leased.slurm.queue_json import QueuedJob
 
 TASKS = 16  # of an array that are tried in one turn
@@ -47,7 +46,8 @@ def labels(turn: Turn, job: QueuedJob) -> list[str]:
     """Of the job, or of the tasks of the array that may be tried now."""
     if not job.tasks:
         return [job.label]
-    return [f"{job.array_id}_{task}" for task in _tasks(job.tasks, tasks_now(turn, job))]
+    tasks = itertools.islice(_tasks(job.tasks), tasks_now(turn, job))
+    return [f"{job.array_id}_{task}" for task in tasks]
 
 
 def tasks_now(turn: Turn, job: QueuedJob) -> int:
@@ -140,14 +140,8 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
         until=0,
         runs=False,
     )
-    update = Update(
-        label,
-        start=NOW,
-        node=node if bind else None,
-        comment=changed(job.comment, marks.without_reason(job.comment)),
-        admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
-        why=f"it fits on {device}",
-    )
+    why, place = f"it fits on {device}", node if bind else None
+    update = cleared(job, why, label=label, start=NOW, node=place)
     turn.take(then, job)
     if turn.reserved is not None and turn.reserved.job.key == job.key:
         turn.reserved = None
@@ -172,12 +166,8 @@ def _seeks_same(kind: object, ticket: Ticket) -> bool:
     return bool(ticket.request.seeks) and kind[0].seeks == ticket.request.seeks
 
 
-def _tasks(text: str, most: int) -> Iterable[int]:
-    """The first numbers of a list of tasks such as "1-3,7". Slurm may have cut it."""
-    return itertools.islice(_all_tasks(text), most)
-
-
-def _all_tasks(text: str) -> Iterator[int]:
+def _tasks(text: str) -> Iterator[int]:
+    """The numbers of a list of tasks such as "1-3,7". Slurm may have cut it."""
     for part in text.split(","):
         low, _, high = part.partition("-")
         high, _, step = high.partition(":")

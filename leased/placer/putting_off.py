@@ -8,7 +8,7 @@ from typing import Any
 from leased.placer import marks
 from leased.placer.cluster import is_readable
 from leased.placer.model import Settings, Ticket, Update
-from leased.placer.turn import Turn, changed, is_bound, start_at, unbound
+from leased.placer.turn import Turn, changed, cleared, is_bound, start_at, unbound
 from leased.slurm.queue_json import QueuedJob
 
 LINE, LONGEST_HOLDS = 50, 12  # see hold_s()
@@ -79,14 +79,9 @@ def keep_waiting(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
 
 def leave_to_slurm(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None:
     """Let Slurm alone choose its node, and when it begins."""
-    update = Update(
-        job.label,
-        start=start_at(ticket.begin, turn.view.now) if job.begin == ticket.until else None,
-        node="" if is_bound(job, ticket) else None,
-        comment=changed(job.comment, marks.without_reason(job.comment)),
-        admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
-        why=f"left to Slurm: {why}",
-    )
+    start = start_at(ticket.begin, turn.view.now) if job.begin == ticket.until else None
+    node = "" if is_bound(job, ticket) else None
+    update = cleared(job, f"left to Slurm: {why}", start=start, node=node)
     free = replace(ticket, free=True, until=0, bound=False)
     if update.changes:
         turn.starts.append((update, job.key, free))

@@ -70,17 +70,10 @@ class Link:
 
 def command(update: Update) -> list[str]:
     """The command that makes the change."""
-    made = ["scontrol", "update", f"jobid={update.job}"]
+    start: str | None = None
     if update.start is not None:
-        made.append(f"starttime={_time(update.start)}")
-    if update.node is not None:
-        made.append(f"reqnodelist={update.node}")
-    if update.comment is not None:
-        made.append(f"comment={update.comment}")
-    if update.admin_comment is not None:
-        made.append(f"admincomment={update.admin_comment}")
-    return made
-
-
-def _time(start: int) -> str:
-    return "now" if start == NOW else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start))
+        at = time.gmtime(update.start)
+        start = "now" if update.start == NOW else time.strftime("%Y-%m-%dT%H:%M:%S", at)
+    said = {"jobid": update.job, "starttime": start, "reqnodelist": update.node}
+    said |= {"comment": update.comment, "admincomment": update.admin_comment}
+    return ["scontrol", "update", *(f"{k}={v}" for k, v in said.items() if v is not None)]

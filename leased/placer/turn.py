@@ -129,6 +129,16 @@ def changed(before: str, after: str) -> str | None:
     return None if before == after or marks.UNREADABLE in before else after
 
 
+def cleared(
+    job: QueuedJob, why: str, *, label: str = "", start: int | None = None, node: str | None = None
+) -> Update:
+    """A change that also takes out of the job's comments what the placer and gpu_share.lua wrote.
+    label: of one task of it."""
+    comment = changed(job.comment, marks.without_reason(job.comment))
+    admin_comment = changed(job.admin_comment, marks.without_mark(job.admin_comment))
+    return Update(label or job.label, start, node, comment, admin_comment, why)
+
+
 def start_at(begin: int, now: int) -> int:
     """The begin time as Update.start: NOW if it is over."""
     return begin if begin > now else NOW

@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Optional, Protocol, TypeVar
+from typing import NamedTuple, Optional, TypeVar
+
+from leased.base import text_file
 
 FORMAT = 2
 BLOCK = 4 << 20
@@ -29,6 +31,8 @@ ZEROS = bytes(BLOCK)
 MODE = 0o600
 
 Range = tuple[int, int]  # address, bytes
+# Reads into it, or writes it, at that address of a process. OSError: it cannot be reached.
+Copy = Callable[[int, memoryview], None]
 Sum = Optional[int]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,14 +40,6 @@ R = TypeVar("R")
 
 class Damaged(Exception):
     """A file is not what was written; the text says which, and where."""
-
-
-class Memory(Protocol):
-    """Of a process. OSError: it cannot be reached."""
-
-    def read(self, at: int, into: memoryview) -> None: ...
-
-    def write(self, at: int, data: memoryview) -> None: ...
 
 
 class Block(NamedTuple):
@@ -128,9 +124,9 @@ def missing_bytes(directory: Path, name: str, ranges: Sequence[Range]) -> int:
     return max(0, sum(size for _, size in ranges) - there)
 
 
-def write(memory: Memory, ranges: Sequence[Range], directory: Path, name: str) -> Index:
-    """Save them. Blocks that the files have already are not written again. OSError: the disk or
-    the process fails; what has been written stays for the next try."""
+def write(read: Copy, ranges: Sequence[Range], directory: Path, name: str) -> Index:
+    """Save what `read` finds there. Blocks that the files have already are not written again.
+    OSError: the disk or the process fails; what has been written stays for the next try."""
     blocks = blocks_of(ranges)
     (directory / f"{name}.index").unlink(missing_ok=True)
     with _opened(_paths(directory, name), os.O_RDWR | os.O_CREAT) as files:
@@ -139,7 +135,7 @@ def write(memory: Memory, ranges: Sequence[Range], directory: Path, name: str) -
 
         def save(block: Block) -> Sum:
             data, before = buffer.of(block.size)
-            memory.read(block.at, memoryview(data))
+            read(block.at, memoryview(data))
             old = before if block.offset < there[block.file] else None
             return _save(files[block.file], block.offset, data, old)
 
@@ -149,7 +145,7 @@ def write(memory: Memory, ranges: Sequence[Range], directory: Path, name: str) -
         _each(os.fsync, files)
     index = Index(tuple(ranges), sums)
     told = {"format": FORMAT, "block": BLOCK, "files": FILES, "ranges": ranges, "sums": sums}
-    write_whole(directory / f"{name}.index", json.dumps(told).encode())
+    text_file.replace(directory / f"{name}.index", json.dumps(told), MODE, sync=True)
     return index
 
 
@@ -168,18 +164,6 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
     while data:
         n = os.pwrite(file, data, offset)
         data, offset = data[n:], offset + n
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A small file, all of it or nothing. OSError."""
-    fresh = path.with_name(f"{path.name}.new")
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
-    try:
-        _write_all(file, memoryview(data), 0)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    fresh.replace(path)
 
 
 # -- reading ------------------------------------------------------------------------------
@@ -201,21 +185,12 @@ def read_index(directory: Path, name: str) -> Index:
     return Index(ranges, sums)
 
 
-class _Nowhere:
-    """For verify(): it is read and checked, and goes nowhere."""
-
-    def read(self, at: int, into: memoryview) -> None:
-        raise NotImplementedError
-
-    def write(self, at: int, data: memoryview) -> None: ...
-
-
 def verify(directory: Path, name: str) -> Index:
     """Read all of it. Damaged: a block is not what was written."""
-    return restore(_Nowhere(), directory, name)
+    return restore(lambda *_: None, directory, name)
 
 
-def restore(memory: Memory, directory: Path, name: str) -> Index:
+def restore(write: Copy, directory: Path, name: str) -> Index:
     """Write all ranges to a process's memory, which has zeros there. Damaged: a block is not what
     was written. OSError: the process cannot be reached."""
     index = read_index(directory, name)
@@ -232,7 +207,7 @@ def restore(memory: Memory, directory: Path, name: str) -> Index:
             read = os.preadv(files[block.file], [data], block.offset)
             if read < block.size or zlib.crc32(data) != expected:
                 raise Damaged(f"{paths[block.file]} is damaged at byte {block.offset}")
-            memory.write(block.at, memoryview(data))
+            write(block.at, memoryview(data))
 
         _each(load, zip(blocks, index.sums))
     return index

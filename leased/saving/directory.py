@@ -10,9 +10,10 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from leased.base import text_file
 from leased.base.errors import Refused
 from leased.base.words import size as in_words
-from leased.saving.bytes_file import Damaged, write_whole
+from leased.saving.bytes_file import Damaged
 
 FORMAT = 1
 MANIFEST = "checkpoint.json"
@@ -27,22 +28,17 @@ class Directory:
         self.partial, self.complete = path / "partial", path / "complete"
         self._former = path / "former"
 
-    def make(self) -> None:
-        """Refused: it cannot be made, or is not this user's alone."""
+    def make(self, *, to_write: bool = False) -> None:
+        """to_write: with what a write needs. Refused: it cannot be made, or is not this user's
+        alone."""
         try:
             if not self.path.is_absolute():
                 raise Refused(f"{self.path} is not an absolute path")
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.check()
-        except OSError as fault:
-            raise Refused(f"{fault.filename}: {fault.strerror}") from None
-
-    def prepare(self) -> None:
-        """Make what a write needs. Refused: see make()."""
-        self.make()
-        try:
-            self.partial.mkdir(mode=0o700, exist_ok=True)
-            shutil.rmtree(self.partial / "images", ignore_errors=True)
+            if to_write:
+                self.partial.mkdir(mode=0o700, exist_ok=True)
+                shutil.rmtree(self.partial / "images", ignore_errors=True)
         except OSError as fault:
             raise Refused(f"{fault.filename}: {fault.strerror}") from None
 
@@ -68,7 +64,7 @@ class Directory:
         """What is in partial is complete from now on. OSError: it is not, and what was complete
         before is so still."""
         told = json.dumps({"format": FORMAT, **manifest}, indent=1)
-        write_whole(self.partial / MANIFEST, told.encode())
+        text_file.replace(self.partial / MANIFEST, told, sync=True)
         for path in (*self.partial.rglob("*"), self.partial):
             _sync(path)
         self._settle()

@@ -50,7 +50,7 @@ class Saver:
         if why is not None:
             raise Refused(f"{why}, which cannot be saved", "see docs/moving.md")
         program = criu.find()
-        directory.prepare()
+        directory.make(to_write=True)
         on_gpu = [pid for pid in pids if procfs.maps_file(pid, GPU_LIBRARY, begins=True)]
         with ExitStack() as stack:
             still = stack.enter_context(StillJob(self._socket, self._job)) if on_gpu else None
@@ -85,7 +85,7 @@ class Saver:
             manifest |= {"gpus": gpu.uuids(), "gpu": self._gpu()}
             for pid, process in still.processes.items():
                 index = bytes_file.write(
-                    process.memory, still.ranges[pid], directory.partial, str(pid)
+                    process.memory.read, still.ranges[pid], directory.partial, str(pid)
                 )
                 manifest["processes"].append([pid, process.at])
                 manifest["bytes"] += index.size
@@ -115,7 +115,7 @@ class Saver:
             return
         lost = gpu.back(still.processes)
         try:
-            still.take(lambda pid, process: _fill(process, place, pid))
+            take(still.processes, lambda pid, process: _fill(process, place, pid))
         except (Damaged, OSError) as fault:
             _signal(pids, signal.SIGKILL)
             why = str(fault) if isinstance(fault, Damaged) else _words(fault)
@@ -185,7 +185,7 @@ class Saver:
 
 
 def _fill(process: Interposer, place: Path, pid: int) -> None:
-    bytes_file.restore(process.memory, place, str(pid))
+    bytes_file.restore(process.memory.write, place, str(pid))
 
 
 def _words(fault: OSError) -> str:

@@ -89,10 +89,6 @@ class StillJob:
         for process in self.processes.values():
             process.ask(lib.GL_SAVED_GIVE, lib.GL_SAVED_GIVEN)
 
-    def take(self, fill: Callable[[int, Interposer], None]) -> None:
-        """They take memory again and go on; `fill` writes to it."""
-        take(self.processes, fill)
-
 
 def take(
     processes: dict[int, Interposer],

@@ -9,8 +9,7 @@ from leased.core.tenant_events import Closed, Released, Requested, Restored
 from leased.sim.idleness import Idleness
 from leased.sim.jobs import Job
 from leased.sim.lease import CLOSING, OPEN, SHUT
-from leased.sim.parts import Node
-from leased.sim.swapping import Swapping
+from leased.sim.swapping import Node, Swapping
 
 
 class Client(Swapping):

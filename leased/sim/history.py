@@ -6,9 +6,12 @@ ns of the record's clock, sizes are bytes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
 
 from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
@@ -17,7 +20,10 @@ from leased.core.events import Event
 from leased.core.state import Tenant
 from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
 from leased.memory.residency import Residency
-from leased.sim.replay import Step, begin
+from leased.record import place
+from leased.record.codec import Damaged
+from leased.sim import replay
+from leased.sim.replay import Step
 from leased.usage.usage import Usage
 
 # What the simulator does not know; a prediction from a record with these is to be doubted.
@@ -250,8 +256,42 @@ class Reader:
 
 def of(record: Iterable[bytes], notes: list[str]) -> History:
     """The history of a record. Damaged: the file is not a record. notes: remarks are added here."""
-    header, arbiter, steps = begin(record, notes)
+    return _read(record, notes).finish()
+
+
+def _read(record: Iterable[bytes], notes: list[str]) -> Reader:
+    header, arbiter, steps = replay.begin(record, notes)
     reader = Reader(header.written, arbiter)
     for step in steps:
         reader.take(step)
+    return reader
+
+
+def load(path: Path, notes: list[str]) -> History:
+    """What a record says together with the older file beside it, FILE.1, which it goes on from.
+    Damaged: it is no record. OSError: it cannot be read. notes: what else is to be said."""
+    with contextlib.ExitStack() as files:
+        newer, older = files.enter_context(path.open("rb")), None
+        with contextlib.suppress(OSError):  # there is none, or it is not this one's
+            older = files.enter_context(place.before(path).open("rb"))
+        found = _both(older, newer, place.before(path), notes) if older else None
+        return found or of(newer, notes)
+
+
+def _both(older: Iterable[bytes], newer: BinaryIO, name: Path, notes: list[str]) -> History | None:
+    """None: they do not belong together, which is noted, and nothing of the newer one is read."""
+    said: list[str] = []
+    try:
+        reader = _read(older, said)
+    except Damaged as fault:
+        notes.append(f"{name} is left out: {fault}")
+        return None
+    more = replay.go_on(newer, reader.history.arbiter, said)
+    if more is None:
+        notes.append(f"{name} is left out: the record does not begin where it ends")
+        newer.seek(0)
+        return None
+    for step in more:
+        reader.take(step)
+    notes += said
     return reader.finish()

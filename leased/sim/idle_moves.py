@@ -14,9 +14,8 @@ from leased.core.tenant_events import Parked
 from leased.leasing.arbiter_view import DeviceView
 from leased.moving.choice import DRIVER_S, Choice
 from leased.moving.idle_gpus import BEAT_S, IdleGpus, Looked
-from leased.sim.jobs import MS, S
+from leased.sim.jobs import MS, S, name_of
 from leased.sim.node import SimulatedNode, opened
-from leased.sim.parts import name_of
 
 BY = "a move"
 POLL_NS = 3 * MS

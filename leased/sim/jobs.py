@@ -28,6 +28,11 @@ class Gpu:
     side_by_side: float = 1.0
 
 
+def name_of(gpu: int) -> str:
+    """The GPU's name in the arbiter."""
+    return f"GPU-{gpu}"
+
+
 @dataclass(frozen=True)
 class Job:
     """One job with one process on each of its nodes.

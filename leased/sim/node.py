@@ -11,16 +11,14 @@ from leased.core.device_events import PolicySet, SpeedKnown
 from leased.core.events import Event, Tick
 from leased.core.tenant_events import Opened
 from leased.sim.clients import Client
-from leased.sim.inbox import Inbox
-from leased.sim.jobs import Gpu, Job
+from leased.sim.jobs import Gpu, Job, name_of
 from leased.sim.memory import GpuMemory
-from leased.sim.parts import name_of
 from leased.sim.processors import Processors
-from leased.sim.timeline import Deadline, Timeline
+from leased.sim.timeline import Deadline, Inbox, Timeline
 
 
 class SimulatedNode:
-    """See parts.Node for what processes use of it. told: events that the arbiter took.
+    """See swapping.Node for what processes use of it. told: events that the arbiter took.
 
     when_ended: called with the node and a job's process when that has ended and its usage is final.
     """

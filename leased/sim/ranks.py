@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from leased.sim.clients import Client
 from leased.sim.jobs import Job
-from leased.sim.parts import Node
+from leased.sim.swapping import Node
 
 LEAST = 1.0  # ns of work: who waits for the others has its kernel on the GPU
 

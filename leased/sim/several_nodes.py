@@ -18,11 +18,10 @@ from leased.core.events import Event
 from leased.core.tenant_events import Ordered, Requested
 from leased.leasing.ordering import event_of, order_of
 from leased.sim.clients import Client
-from leased.sim.inbox import Inbox
 from leased.sim.jobs import Gpu, Job
 from leased.sim.node import SimulatedNode, opened
 from leased.sim.ranks import Rank, Ranks
-from leased.sim.timeline import Deadline, Timeline
+from leased.sim.timeline import Deadline, Inbox, Timeline
 
 
 class Network:

@@ -6,20 +6,21 @@ Pure. Times are ns from the begin of the picture, sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from leased.base import job_names, words
 from leased.base.errors import Refused
 from leased.sim.history import History, Hold, Run
 
-WAITS, COMES, HOLDS, LEAVES = "waits", "comes", "holds", "leaves"
+WAITS, COMES, HOLDS, LEAVES, HANDOFF = "waits", "comes", "holds", "leaves", "handoff"
 Series = tuple[tuple[int, int], ...]  # from when on, how many bytes
 
 
 @dataclass(frozen=True)
 class Span:
     """A job waits for its GPUs; memory comes for it at its grant; it computes; it leaves: it has
-    been told to release and drains."""
+    been told to release and drains. A handoff: from when the one before was told to release (or
+    had done so by itself and the next one had asked) until the next worked."""
 
     kind: str
     since: int
@@ -37,15 +38,6 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Handoff:
-    """From when the one before was told to release (or had done so by itself and the next one had
-    asked) until the next worked."""
-
-    since: int
-    until: int
-
-
-@dataclass(frozen=True)
 class DeviceSpans:
     """index: its place among the daemon's devices. capacity: what jobs could have of it together.
     resident: what of their memory was there."""
@@ -53,7 +45,7 @@ class DeviceSpans:
     index: int
     uuid: str
     lanes: tuple[Lane, ...]
-    handoffs: tuple[Handoff, ...]
+    handoffs: tuple[Span, ...]
     capacity: Series
     resident: Series
 
@@ -68,7 +60,7 @@ class Picture:
 
     began: float
     length: int
-    devices: tuple[DeviceSpans, ...] = field(default_factory=tuple)
+    devices: tuple[DeviceSpans, ...] = ()
 
 
 def picture(
@@ -80,11 +72,12 @@ def picture(
     Refused: nothing of that is in the record.
     """
     runs = [run for run in history.runs if not jobs or any(_means(job, run) for job in jobs)]
+    names = {run.job: run.name for run in history.runs}.values()
     for job in jobs:
         if not any(_means(job, run) for run in runs):
             raise Refused(
                 f"job {job} is not in the record",
-                f"it has {_named(history)}" if history.runs else "it has no jobs",
+                f"it has {words.named(list(names))}" if names else "it has no jobs",
             )
     begin = history.begin
     if since is not None:
@@ -103,11 +96,6 @@ def picture(
     )
     began = history.written + (begin - history.begin) / 1e9
     return Picture(began, end - begin, devices)
-
-
-def _named(history: History) -> str:
-    names = list({run.job: run.name for run in history.runs}.values())
-    return words.named(names)
 
 
 def _means(job: int | str, run: Run) -> bool:
@@ -164,7 +152,7 @@ def _lane(runs: Sequence[Run], uuid: str, window: _Window) -> Lane:
     return Lane(runs[0].job, runs[0].name, tuple(spans), window.series(sizes))
 
 
-def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Handoff]:
+def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Span]:
     held = sorted(
         ((hold, run) for run in runs for hold in run.holds), key=lambda each: each[0].since
     )
@@ -174,7 +162,6 @@ def _handoffs(runs: Sequence[Run], window: _Window) -> Iterator[Handoff]:
             last = before[0]
             asked = run.asked(hold)
             left = max(last.until, asked) if last.revoked is None else last.revoked
-            for span in window.span("", left, hold.begun):
-                yield Handoff(span.since, span.until)
+            yield from window.span(HANDOFF, left, hold.begun)
         if before is None or hold.until >= before[0].until:
             before = hold, run

@@ -7,13 +7,34 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Protocol
 
+from leased.core.events import Event
 from leased.core.tenant_events import MemoryChanged
-from leased.sim.jobs import MS, Job, S
+from leased.sim.jobs import MS, Job, S, name_of
 from leased.sim.lease import RESTORING, Lease
-from leased.sim.parts import Node, name_of
+from leased.sim.memory import GpuMemory
+from leased.sim.processors import Processors
+from leased.sim.timeline import Timeline
 
 PIECE_NS = 25 * MS  # of the link's time
+
+
+class Node(Protocol):
+    """What a simulated process uses of its node. memory: of each GPU."""
+
+    timeline: Timeline
+    processors: Processors
+    memory: list[GpuMemory]
+
+    def tell(self, event: Event) -> None:
+        """Tell the arbiter of an event."""
+
+    def room_freed(self, gpu: int) -> None:
+        """Memory on the GPU has become free, for which a process may wait."""
+
+    def ended(self, who: int) -> None:
+        """The job has ended, and its figures are final."""
 
 
 class Swapping(Lease):

@@ -23,7 +23,7 @@ GPU_KEYS: dict[str, values.Read] = {
     "link_gib_s": values.speed,
     "paging_gib_s": values.speed,
     "daemon_gib_s": values.speed,
-    "side_by_side": values.gain,
+    "side_by_side": values.number(0.1, 64.0),
 }
 NODE_KEYS: dict[str, values.Read] = {
     "count": values.count(MOST_NODES),
@@ -39,14 +39,14 @@ JOB_KEYS: dict[str, values.Read] = {
     "gpu": values.time_ns,
     "cpu": values.time_ns,
     "cycles": values.count(values.MOST_BURSTS),
-    "jitter": values.part,
+    "jitter": values.number(0.0, 0.9),
     "bursts": values.bursts,
     "submit": values.time_ns,
     "every": values.time_ns,
     "lock": values.one_of(*LOCKS),
     "tq": values.some_time_ns,
     "drain": values.time_ns,
-    "touches_gib_s": values.no_or_speed,
+    "touches_gib_s": values.number(0.0, values.FASTEST_GIB_S, GIB),
     "idle_check": values.some_time_ns,
 }
 CYCLE = ("gpu", "cpu", "cycles", "jitter")
@@ -105,8 +105,8 @@ def _jobs(table: Any, number: int, gpus: tuple[Gpu, ...], nodes: int) -> Iterato
         name=name,
         memory=said["memory"],
         bursts=(),
-        gpus=_on(said.get("gpus", (0,)), gpus, said, where),
-        nodes=_of(said.get("nodes", (0,)), nodes, said, where),
+        gpus=_on(gpus, said, where),
+        nodes=_of(nodes, said, where),
         swaps=said.get("kind", "managed") == "swap",
         drain=said.get("drain", 0),
         touches_bytes_s=said.get("touches_gib_s", TOUCHES_BYTES_S),
@@ -123,15 +123,21 @@ def _jobs(table: Any, number: int, gpus: tuple[Gpu, ...], nodes: int) -> Iterato
         )
 
 
-def _on(
-    wanted: tuple[int, ...], gpus: tuple[Gpu, ...], said: dict[str, Any], where: str
-) -> tuple[int, ...]:
-    """The GPUs of a job, on which it must find room."""
-    if not 0 <= wanted[0] <= wanted[-1] < len(gpus):
+def _there(said: dict[str, Any], where: str, what: str, number: int) -> tuple[int, ...]:
+    """The indices of a job's "gpu" or "node", of which there are so many."""
+    wanted: tuple[int, ...] = said.get(f"{what}s", (0,))
+    if not 0 <= wanted[0] <= wanted[-1] < number:
+        name, count = {"gpu": ("GPU", "gpu.count"), "node": ("node", "nodes.count")}[what]
         raise Refused(
-            f"{where}.gpus = {list(wanted)} are not all there",
-            f"the GPUs are 0 to {len(gpus) - 1}; gpu.count says how many there are",
+            f"{where}.{what}s = {list(wanted)} are not all there",
+            f"the {name}s are 0 to {number - 1}; {count} says how many there are",
         )
+    return wanted
+
+
+def _on(gpus: tuple[Gpu, ...], said: dict[str, Any], where: str) -> tuple[int, ...]:
+    """The GPUs of a job, on which it must find room."""
+    wanted = _there(said, where, "gpu", len(gpus))
     if said["memory"] > min(gpus[gpu].memory for gpu in wanted):
         raise Refused(
             f"{where}.memory is more than the GPU has", "write no more than gpu.memory says"
@@ -139,13 +145,9 @@ def _on(
     return wanted
 
 
-def _of(wanted: tuple[int, ...], nodes: int, said: dict[str, Any], where: str) -> tuple[int, ...]:
+def _of(nodes: int, said: dict[str, Any], where: str) -> tuple[int, ...]:
     """The nodes of a job, which has its GPUs for itself if there are several."""
-    if not 0 <= wanted[0] <= wanted[-1] < nodes:
-        raise Refused(
-            f"{where}.nodes = {list(wanted)} are not all there",
-            f"the nodes are 0 to {nodes - 1}; nodes.count says how many there are",
-        )
+    wanted = _there(said, where, "node", nodes)
     if len(wanted) > 1 and said.get("lock") == "off":
         raise Refused(f"{where} has several nodes and lock = off", "write on or auto")
     return wanted

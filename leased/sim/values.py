@@ -50,18 +50,20 @@ def time_ns(value: Any, where: str) -> int:
     return round(seconds * S)
 
 
-def some_time_ns(value: Any, where: str) -> int:
-    found = time_ns(value, where)
-    if found < 1000:
-        raise refused(value, where, "too short", "a time of at least a microsecond")
-    return found
+def _but(read: Read, is_right: Callable[[Any], bool], what: str, write: str) -> Read:
+    """What `read` reads, but where it is not right."""
+
+    def narrower(value: Any, where: str) -> Any:
+        found = read(value, where)
+        if not is_right(found):
+            raise refused(value, where, what, write)
+        return found
+
+    return narrower
 
 
-def latency_ns(value: Any, where: str) -> int:
-    found = time_ns(value, where)
-    if found > MOST_LATENCY_NS:
-        raise refused(value, where, "too long", 'at most "100ms"')
-    return found
+some_time_ns = _but(time_ns, lambda ns: ns >= 1000, "too short", "a time of at least a microsecond")
+latency_ns = _but(time_ns, lambda ns: ns <= MOST_LATENCY_NS, "too long", 'at most "100ms"')
 
 
 def size(value: Any, where: str) -> int:
@@ -71,35 +73,21 @@ def size(value: Any, where: str) -> int:
     return round(found)
 
 
-def some_size(value: Any, where: str) -> int:
-    found = size(value, where)
-    if not found:
-        raise refused(value, where, "nothing", 'for example "40GiB"')
-    return found
+some_size = _but(size, bool, "nothing", 'for example "40GiB"')
 
 
-def _number(value: Any, where: str, least: float, most: float) -> float:
-    found = _amount(value, {"": 1.0})
-    if found is None or not math.isfinite(found) or not least <= found <= most:
-        raise refused(value, where, "out of bounds", f"a number from {least:g} to {most:g}")
-    return found
+def number(least: float, most: float, unit: float = 1.0) -> Read:
+    def read(value: Any, where: str) -> float:
+        found = _amount(value, {"": 1.0})
+        if found is None or not math.isfinite(found) or not least <= found <= most:
+            raise refused(value, where, "out of bounds", f"a number from {least:g} to {most:g}")
+        return found * unit
+
+    return read
 
 
-def speed(value: Any, where: str) -> float:
-    """GiB a second, as bytes a second."""
-    return _number(value, where, 1e-3, FASTEST_GIB_S) * GIB
-
-
-def no_or_speed(value: Any, where: str) -> float:
-    return _number(value, where, 0.0, FASTEST_GIB_S) * GIB
-
-
-def gain(value: Any, where: str) -> float:
-    return _number(value, where, 0.1, 64.0)
-
-
-def part(value: Any, where: str) -> float:
-    return _number(value, where, 0.0, 0.9)
+# GiB a second, as bytes a second.
+speed = number(1e-3, FASTEST_GIB_S, GIB)
 
 
 def count(most: int) -> Read:

@@ -7,13 +7,12 @@ beside others is less than what it would do alone. Lengths of kernels and bandwi
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from leased.base import children
 from leased.matching.profile import NAME_MOST, Kind, Profile
 from leased.slurm import usage_record
+from leased.slurm.sacct import run_sacct
 from leased.slurm.usage_record import Damaged, Run
 
 SINCE = "now-7days"
@@ -36,15 +35,9 @@ class Sums(NamedTuple):
 
 def ask(env: Mapping[str, str] | None = None) -> dict[Kind, Profile] | None:
     """By user and name. None: Slurm's accounting does not say it."""
-    between = f"|{secrets.token_hex(8)}|"
-    command = ["sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable"]
-    command += [f"--delimiter={between}", f"--format={','.join(COLUMNS)}", f"--starttime={SINCE}"]
     try:
-        done = children.run_and_wait(
-            *command,
-            env={"LC_ALL": "C.UTF-8"} | dict(env or {}),
-            patience_s=PATIENCE_S,
-            most=OUTPUT_MOST,
+        done, between = run_sacct(
+            COLUMNS, ["--allusers", f"--starttime={SINCE}"], env, PATIENCE_S, OUTPUT_MOST
         )
     except OSError:
         return None

@@ -69,7 +69,7 @@ def _node(said: Mapping[str, Any]) -> GpuNode:
     cpus = number_of(said.get("effective_cpus")) or number_of(said.get("cpus"))
     return GpuNode(
         name=_name(said["name"]),
-        usable=words[0] in USABLE and set(words) <= HARMLESS and not is_unknown(gpus),
+        usable=words[0] in USABLE and set(words) <= HARMLESS and UNKNOWN not in dict(gpus).values(),
         partitions=list_of(said.get("partitions")),
         features=frozenset(list_of(features)),
         gpus=gpus,
@@ -84,10 +84,6 @@ def _name(value: Any) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", str(value), re.ASCII):
         raise ValueError("no name of a node")
     return str(value)
-
-
-def is_unknown(gpus: tuple[tuple[str, int], ...]) -> bool:
-    return any(shards == UNKNOWN for _, shards in gpus)
 
 
 def gpus_of(gres: str, used: str = "") -> tuple[tuple[str, int], ...]:

@@ -124,8 +124,10 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
     limit_s = 60 * number_of(said.get("time_limit"))
     if limit_s >= YEAR_S:
         limit_s = 0
-    job_id = _positive(said["job_id"])
-    pending = state == "PENDING"
+    job_id = number_of(said["job_id"])
+    if job_id <= 0:
+        raise ValueError(f"{job_id} is no number of a job")
+    nodes, pending = said.get("nodes"), state == "PENDING"
     wishes = [text_of(said.get(name)) if pending else "" for name in WISHES]
     if sum(map(len, wishes)) > WISHES_MOST:
         raise TooLong(str(job_id))
@@ -152,7 +154,7 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         is_het=number_of(said.get("het_job_id")) > 0,
         cpus=number_of(said.get("cpus")),
         memory=_memory(said),
-        nodes=_nodes_text(said.get("nodes")),
+        nodes=text_of(nodes.get("list") if isinstance(nodes, Mapping) else nodes),
         given=_given(said.get("gres_detail")),
         comment=text_of(said.get("comment")),
         admin_comment=text_of(said.get("admin_comment")),
@@ -169,17 +171,6 @@ def _task(value: Any) -> int | None:
     """Later releases write a number that is not set."""
     unset = value is None or (isinstance(value, Mapping) and not value.get("set"))
     return None if unset else number_of(value)
-
-
-def _positive(value: Any) -> int:
-    found = number_of(value)
-    if found <= 0:
-        raise ValueError(f"{found} is no number of a job")
-    return found
-
-
-def _nodes_text(value: Any) -> str:
-    return text_of(value.get("list") if isinstance(value, Mapping) else value)
 
 
 def _memory(said: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import os
 import pwd
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from leased.base import children
@@ -102,12 +102,8 @@ def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
     WrongUsage: sacct does not understand it, or nobody knows a user of that name. NoAnswer:
     slurmdbd is down. Refused: there is no sacct, or no accounting, or it says what cannot be.
     """
-    between = f"|{secrets.token_hex(8)}|"
-    command = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable"]
-    command += [f"--delimiter={between}", f"--format={','.join(COLUMNS)}", *asked.options()]
-    given = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"} | dict(env or {})
     try:
-        done = children.run_and_wait(*command, env=given, patience_s=PATIENCE_S, most=OUTPUT_MOST)
+        done, between = run_sacct(COLUMNS, asked.options(), env, PATIENCE_S, OUTPUT_MOST)
     except OSError as fault:
         raise Refused(
             f"sacct cannot be run ({fault.strerror})", "run this where Slurm's commands are"
@@ -124,6 +120,22 @@ def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
                 "name a user whom it does not know by number (UID)",
             )
     return rows
+
+
+def run_sacct(
+    columns: Sequence[str],
+    options: Iterable[str],
+    env: Mapping[str, str] | None,
+    patience_s: float,
+    most: int,
+) -> tuple[children.Done, str]:
+    """Ask for these columns of the jobs' rows; and the text that ends each column of the answer,
+    which no user knows. OSError: there is no sacct."""
+    between = f"|{secrets.token_hex(8)}|"
+    command = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable"]
+    command += [f"--delimiter={between}", f"--format={','.join(columns)}", *options]
+    given = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"} | dict(env or {})
+    return children.run_and_wait(*command, env=given, patience_s=patience_s, most=most), between
 
 
 def _fault(err: str) -> Refused:

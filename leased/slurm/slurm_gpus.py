@@ -16,31 +16,18 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Union
 
 from leased.base.errors import Refused
+from leased.gpus.devices import Gpu
+from leased.gpus.nvml_answers import Described
 from leased.slurm import gres_conf, node_gres, slurmconf
 from leased.slurm.gres_conf import GresConf
 from leased.slurm.node_gres import Detected, SlurmGpu
 from leased.slurm.slurmconf import SlurmConf
 
 FILES = ("gres.conf", "cgroup.conf")  # beside slurm.conf
-
-
-class Device(Protocol):
-    """minor: the number of its device file. number: NVML's, in the order of PCI addresses."""
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def minor(self) -> int: ...
-
-    @property
-    def number(self) -> int: ...
+Device = Union[Gpu, Described]  # as the daemon has it, and as NVML describes it
 
 
 @dataclass(frozen=True)

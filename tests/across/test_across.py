@@ -35,9 +35,15 @@ def told(daemon: Across, message: Message, now: int = 1) -> list[object]:
     return list(daemon.handle(Received("a" if daemon.node == "b" else "b", message), now))
 
 
+def joined(node: str) -> Across:
+    """Its daemon, when a step of the job has begun there."""
+    made = Across(node, B)
+    made.handle(Joined("7", NODES, 1), 1)
+    return made
+
+
 def test_a_member_goes_through_a_whole_turn() -> None:
-    b = Across("b", B)
-    b.handle(Joined("7", NODES, 1), 1)
+    b = joined("b")
     assert Line("7") in told(b, Order("7", 1, 2, Phase.REST, stamp=4))
     ready = b.handle(Ready("7", True), 1)
     assert ready == [Send("a", Report("7", 1, 2, State.REST, ready=True, latest=4))]
@@ -57,8 +63,7 @@ def test_a_member_goes_through_a_whole_turn() -> None:
 
 
 def test_a_member_stops_by_itself_and_keeps_its_gpus_until_all_others_have() -> None:
-    b = Across("b", B)
-    b.handle(Joined("7", NODES, 1), 1)
+    b = joined("b")
     told(b, Order("7", 1, 2, Phase.REST, stamp=4))
     b.handle(Ready("7", True), 1)
     told(b, Order("7", 2, 1, Phase.HOLD, stamp=4), 5)
@@ -73,8 +78,7 @@ def test_a_member_stops_by_itself_and_keeps_its_gpus_until_all_others_have() -> 
 
 
 def test_a_round_whose_last_vote_comes_too_late_lets_nobody_run() -> None:
-    a = Across("a", B)
-    a.handle(Joined("7", NODES, 1), 1)
+    a = joined("a")
     a.handle(Wants("7", True), 1)
     a.handle(Ready("7", True), 1)
     done = told(a, Report("7", 1, 2, State.REST, ready=True))
@@ -88,8 +92,7 @@ def test_a_round_whose_last_vote_comes_too_late_lets_nobody_run() -> None:
 
 
 def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
-    a = Across("a", B)
-    a.handle(Joined("7", NODES, 1), 1)
+    a = joined("a")
     stops = told(a, Report("7", 9, 3, State.RUNNING, vote=5))
     assert Send("b", Order("7", 10, 2, Phase.STOP)) in stops
     told(a, Report("7", 10, 2, State.STOPPED))
@@ -97,8 +100,7 @@ def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
 
 
 def test_a_job_that_cannot_have_all_its_gpus_leaves_them_to_others_for_a_while() -> None:
-    a = Across("a", B)
-    a.handle(Joined("7", NODES, 1), 1)
+    a = joined("a")
     a.handle(Wants("7", True), 1)
     a.handle(Ready("7", True), 1)
     told(a, Report("7", 1, 2, State.REST, ready=True))
@@ -116,8 +118,7 @@ def test_a_job_that_cannot_have_all_its_gpus_leaves_them_to_others_for_a_while()
 
 
 def test_what_is_not_of_the_job_s_daemons_is_ignored() -> None:
-    b = Across("b", B)
-    b.handle(Joined("7", NODES, 1), 1)
+    b = joined("b")
     order = Order("7", 1, 1, Phase.HOLD, stamp=1)
     assert b.handle(Received("c", order), 1) == []
     assert b.handle(Received("c", Report("7", 9, 9, State.RUNNING)), 1) == []
@@ -133,8 +134,7 @@ def test_a_node_that_has_nothing_of_a_job_says_so() -> None:
 
 
 def test_the_nodes_that_a_job_waits_for_are_known() -> None:
-    a = Across("a", B)
-    a.handle(Joined("7", NODES, 1), 1)
+    a = joined("a")
     assert a.missing("7") == []
     a.handle(Wants("7", True), 1)
     assert a.missing("7") == []  # it has had no time to answer
@@ -156,8 +156,7 @@ def test_who_waits_for_its_turn_is_asked_less_and_less_often() -> None:
 
 def test_a_broken_daemon_that_says_the_last_number_stops_no_other_nodes_jobs() -> None:
     """All hear of the highest stamp, so what follows it has to be one that can be said."""
-    a = Across("a", B)
-    a.handle(Joined("7", NODES, 1), 1)
+    a = joined("a")
     last = messages.of_bytes(messages.to_bytes(Report("8", 1, 1, State.REST, latest=LAST_STAMP)))
     told(a, last)
     asked = [done for done in a.handle(Wants("7", True), 2) if isinstance(done, Send)]

@@ -100,8 +100,8 @@ def checkpoint_times(work: Path, size: int = SAVED, turns: int = 3) -> dict[str,
     other, times = Other(size), []
     right, ranges = other.ask("digest"), [(other.at, size)]
     with ProcessMemory(other.process.pid) as memory:
-        save = partial(bytes_file.write, memory, ranges, work, "saved")
-        load = partial(bytes_file.restore, memory, work, "saved")
+        save = partial(bytes_file.write, memory.read, ranges, work, "saved")
+        load = partial(bytes_file.restore, memory.write, work, "saved")
         plain = partial(write_plain, work / "plain", os.urandom(PART), size)
         for _ in range(turns):
             saved, written = timed(save), timed(plain)

@@ -10,6 +10,7 @@ from leased.api.client import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 from tests.support.programs import line, output, tell
 from tests.support.swap_programs import PROGRAM
 
@@ -72,8 +73,12 @@ def turn(job: subprocess.Popen[str]) -> int:
     return int(line(job))
 
 
-def end(job: subprocess.Popen[str]) -> str:
-    assert job.stdin is not None
-    job.stdin.close()
-    job.stdin = None
-    return output(job)
+def end(*jobs: subprocess.Popen[str], keeper: Keeper | None = None) -> None:
+    """keeper: nothing of all that it has is left then."""
+    for job in jobs:
+        assert job.stdin is not None
+        job.stdin.close()
+        job.stdin = None
+        output(job)
+    if keeper is not None:
+        wait_until("all of it to be given back", lambda: kept(keeper) == 0)

@@ -63,19 +63,20 @@ def claim(number: int, size: int, uuid: str = UUID) -> client_messages.Claim:
     return client_messages.Claim(number=number, uuid=uuid, bytes=size, least=size)
 
 
-def full_desk(node: Node, loop: FakeLoop) -> ClaimDesk:
+def full_desk() -> tuple[ClaimDesk, Node, FakeLoop]:
     """Where fixed memory fills the device, so that all that is claimed there may have to leave."""
+    node, loop = Node(), FakeLoop()
     use = {uuid: DeviceUse(ROOM, {}, {9: ROOM}) for uuid in UUIDS} | {
         EMPTY: DeviceUse(ROOM, {}, {})
     }
     claims = Claims(lambda: use, lambda _: True, lambda *_: ROOM)
-    return ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
+    desk = ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
+    return desk, node, loop
 
 
 def test_after_a_restart_claims_are_answered_when_all_have_come_back() -> None:
     """What the others have is not known before that."""
-    node, loop = Node(), FakeLoop()
-    desk, (one, other) = full_desk(node, loop), (Process(), Process())
+    (desk, node, loop), (one, other) = full_desk(), (Process(), Process())
     desk.settled = lambda: settled
     settled, node.budget_bytes = False, 4 * ROOM
     for process in (one, other):
@@ -93,9 +94,7 @@ def test_after_a_restart_claims_are_answered_when_all_have_come_back() -> None:
 
 def test_of_a_process_one_claim_for_each_device_waits() -> None:
     """Otherwise it could have the daemon keep more and more of them, for as long as it likes."""
-    node, loop = Node(), FakeLoop()
-    desk = full_desk(node, loop)
-    greedy, other = Process(), Process()
+    (desk, node, loop), (greedy, other) = full_desk(), (Process(), Process())
     for number in range(100):
         desk.claim(greedy, 1, claim(number, ROOM))
     assert len(desk.waiters) == 1
@@ -113,10 +112,8 @@ def test_of_a_process_one_claim_for_each_device_waits() -> None:
 
 def test_a_smaller_claim_counts_in_place_of_one_that_waits() -> None:
     """The process has freed memory: what it no longer needs must not keep it waiting."""
-    node, loop = Node(), FakeLoop()
+    (desk, node, _), (first, second) = full_desk(), (Process(), Process())
     node.budget_bytes = ROOM // 2
-    desk = full_desk(node, loop)
-    first, second = Process(), Process()
     desk.claim(first, 1, claim(1, ROOM))
     desk.claim(second, 2, claim(1, ROOM))
     desk.claim(first, 1, claim(2, ROOM // 4 * 3))
@@ -129,8 +126,7 @@ def test_a_smaller_claim_counts_in_place_of_one_that_waits() -> None:
 
 def test_where_too_little_is_left_what_needs_none_is_granted() -> None:
     """The budget is smaller than what others have, or say that they have."""
-    node, loop = Node(), FakeLoop()
-    desk, (one, other) = full_desk(node, loop), (Process(), Process())
+    (desk, node, _), (one, other) = full_desk(), (Process(), Process())
     node.budget_bytes = -(16 << 40)
     desk.claim(one, 1, claim(1, ROOM, EMPTY))
     assert one.heard == {lib.GL_CLAIM_GRANTED: 1}
@@ -140,8 +136,7 @@ def test_where_too_little_is_left_what_needs_none_is_granted() -> None:
 
 def test_a_claim_that_is_never_granted_keeps_no_other_jobs_waiting() -> None:
     """However many jobs have such claims, and whoever came first."""
-    node, loop = Node(), FakeLoop()
-    desk, (first, second) = full_desk(node, loop), (Process(), Process())
+    (desk, node, loop), (first, second) = full_desk(), (Process(), Process())
     large = [Process() for _ in range(3 * JOBS_A_LOOK)]
     for job, process in enumerate(large):
         desk.claim(process, 100 + job, claim(1, ROOM))

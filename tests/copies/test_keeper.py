@@ -84,10 +84,12 @@ def finish(keeper: Keeper) -> None:
     keeper.ender.shutdown()
 
 
-def tell(daemon: socket.socket, op: str, size: int = 0) -> None:
-    daemon.send(
-        json.dumps({"op": op, "name": NAME, "bytes": size, "huge": False, "user": 1}).encode()
-    )
+def request(op: str, size: int = 0, **more: int) -> dict[str, Any]:
+    return {"op": op, "name": NAME, "bytes": size, "huge": False, "user": 1, **more}
+
+
+def tell(daemon: socket.socket, op: str, size: int = 0, **more: int) -> None:
+    daemon.send(json.dumps(request(op, size, **more)).encode())
 
 
 def answer(daemon: socket.socket) -> int:
@@ -212,9 +214,9 @@ def test_what_is_asked_for_again_and_ends_meanwhile_is_ended_once(
     monkeypatch.setattr(MemoryFile, "end", ended_file)
     for pool in (keeper.makers, keeper.ender):
         monkeypatch.setattr(pool, "submit", lambda work, *given: work(*given))
-    Turns(keeper, nth, lambda: keeper.handle(its, {"op": "end", "name": NAME}))
-    keeper.handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1})
-    keeper.handle(its, {"op": "end", "name": NAME})
+    Turns(keeper, nth, lambda: keeper.handle(its, request("end")))
+    keeper.handle(its, request("make", UNIT))
+    keeper.handle(its, request("end"))
     assert sorted(map(id, ended)) == sorted({id(file) for file in ended})
     assert first in ended
     for file in ended:
@@ -247,8 +249,7 @@ def test_an_answer_says_which_request_it_is_for(slow: Slow, daemon: socket.socke
     slow.expect(UNIT)
     slow.may_end[UNIT].set()
     for number in (7, 8):
-        asked = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1, "ask": number}
-        daemon.send(json.dumps(asked).encode())
+        tell(daemon, "make", UNIT, ask=number)
         assert said(daemon, "ask")["ask"] == number
 
 
@@ -260,7 +261,7 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
     keeper, goes_on = Keeper({}), threading.Event()
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     (old, its_old), (new, its_new) = pairs
-    old.send(make(1))
+    tell(old, "make", UNIT, ask=1)
     old.close()
 
     def serve_late() -> None:
@@ -273,8 +274,8 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
     serving.start()
     with new:
         new.settimeout(60)
-        new.send(json.dumps({"op": "list"}).encode())
-        new.send(make(7))
+        tell(new, "list")
+        tell(new, "make", UNIT, ask=7)
         goes_on.set()
         said(new, "files")
         assert said(new, "bytes")["ask"] == 7
@@ -282,11 +283,6 @@ def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
     late.join()
     finish(keeper)
     keeper.files[NAME].end()
-
-
-def make(ask: int) -> bytes:
-    said = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "user": 1, "ask": ask}
-    return json.dumps(said).encode()
 
 
 def test_a_second_one_leaves_the_first_its_socket(short_dir: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,186 +130,153 @@ def close(*parts: SlowKeeper | NodeMemory | Process) -> None:
         part.close()
 
 
-def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 120))
-
-
-def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_dir: Path) -> None:
+async def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_dir: Path) -> None:
     """It hears all, in order, on the same connection."""
-
-    async def scene() -> None:
-        keeper = SlowKeeper(short_dir / SOCKET)
-        link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
-        link.connect()
-        keeper.accept()
-        for n in range(MANY):
-            link.end(str(n))
-        assert await asyncio.to_thread(keeper.read) == {"op": "list"}
-        ended = [(await asyncio.to_thread(keeper.read))["name"] for _ in range(MANY)]
-        assert ended == [str(n) for n in range(MANY)]
-        assert link.connected
-        link.close()
-        keeper.close()
-
-    asyncio.run(scene())
+    keeper = SlowKeeper(short_dir / SOCKET)
+    link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
+    link.connect()
+    keeper.accept()
+    for n in range(MANY):
+        link.end(str(n))
+    assert await asyncio.to_thread(keeper.read) == {"op": "list"}
+    ended = [(await asyncio.to_thread(keeper.read))["name"] for _ in range(MANY)]
+    assert ended == [str(n) for n in range(MANY)]
+    assert link.connected
+    link.close()
+    keeper.close()
 
 
-def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_dir: Path) -> None:
+async def test_what_was_given_back_does_not_count_again_after_a_new_connection(
+    short_dir: Path,
+) -> None:
     """A keeper that ended before it had read what it was told has that memory still. So it is
     told once more, and the process, which lives on, does not have it."""
-
-    async def scene() -> None:
-        keeper, _, memory = connected(short_dir / SOCKET, {})
-        asker = Process()
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
-        name = keeper.make()
-        await asker.heard.wait()
-        memory.give(asker, 1, client_messages.HostGive(1))
-        assert memory.pool.total == 0
-        keeper.end_connection()
-        await is_told_to_end(keeper, name)
-        assert memory.pool.total == 0
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, _, memory = connected(short_dir / SOCKET, {})
+    asker = Process()
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
+    name = keeper.make()
+    await asker.heard.wait()
+    memory.give(asker, 1, client_messages.HostGive(1))
+    assert memory.pool.total == 0
+    keeper.end_connection()
+    await is_told_to_end(keeper, name)
+    assert memory.pool.total == 0
+    close(memory, asker, keeper)
 
 
-def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
+async def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
     """The first request has not been sent, since as many as may are under way."""
-
-    async def scene() -> None:
-        keeper, link, memory = connected(short_dir / SOCKET, {})
-        asker = Process()
-        for number in range(AT_ONCE + 1):
-            memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, UNIT))
-        for _ in range(MANY):
-            memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(AT_ONCE, LARGEST))
-        assert not link.unsent, "it is asked for once"
-        made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
-        assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, link, memory = connected(short_dir / SOCKET, {})
+    asker = Process()
+    for number in range(AT_ONCE + 1):
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, UNIT))
+    for _ in range(MANY):
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(AT_ONCE, LARGEST))
+    assert not link.unsent, "it is asked for once"
+    made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
+    assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
+    close(memory, asker, keeper)
 
 
-def test_a_process_that_does_not_read_gets_its_memory_when_it_does(
+async def test_a_process_that_does_not_read_gets_its_memory_when_it_does(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile nobody asks the keeper again. What it has given back by then, it does not get."""
     monkeypatch.setattr(node_memory, "UNREAD_S", 0.01)
-
-    async def scene() -> None:
-        keeper, _, memory = connected(short_dir / SOCKET, {})
-        asker = Process()
-        asker.reads = False
-        for number in (1, 2, 3):
-            memory.take(
-                asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, number * UNIT)
-            )
-            await asyncio.to_thread(keeper.make)
-            assert not await asker.offered.get()
-        memory.give(asker, 1, client_messages.HostGive(2))
-        assert not asker.got
-        asker.reads = True
-        said = [await asyncio.to_thread(keeper.read) for _ in range(3)]
-        assert [each["op"] for each in said] == ["end", "make", "make"]
-        for asked in said[1:]:
-            keeper.answer(asked)
-            assert await asker.offered.get()
-        assert asker.got == [UNIT, 3 * UNIT]
-        assert memory.pool.total == 4 * UNIT
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, _, memory = connected(short_dir / SOCKET, {})
+    asker = Process()
+    asker.reads = False
+    for number in (1, 2, 3):
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, number * UNIT))
+        await asyncio.to_thread(keeper.make)
+        assert not await asker.offered.get()
+    memory.give(asker, 1, client_messages.HostGive(2))
+    assert not asker.got
+    asker.reads = True
+    said = [await asyncio.to_thread(keeper.read) for _ in range(3)]
+    assert [each["op"] for each in said] == ["end", "make", "make"]
+    for asked in said[1:]:
+        keeper.answer(asked)
+        assert await asker.offered.get()
+    assert asker.got == [UNIT, 3 * UNIT]
+    assert memory.pool.total == 4 * UNIT
+    close(memory, asker, keeper)
 
 
-def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> None:
-    async def scene() -> None:
-        process = process_id(os.getpid())
-        assert process
-        files = {f"1.{process.pid}.{process.start}.7": UNIT, f"2.{process.pid}.1.7": UNIT}
-        keeper, _, memory = connected(short_dir / SOCKET, files)
-        ended = await asyncio.to_thread(keeper.read)
-        assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
-        assert memory.of_job(1) == memory.pool.total == UNIT
-        close(memory, keeper)
-
-    play(scene)
+async def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> None:
+    process = process_id(os.getpid())
+    assert process
+    files = {f"1.{process.pid}.{process.start}.7": UNIT, f"2.{process.pid}.1.7": UNIT}
+    keeper, _, memory = connected(short_dir / SOCKET, files)
+    ended = await asyncio.to_thread(keeper.read)
+    assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
+    assert memory.of_job(1) == memory.pool.total == UNIT
+    close(memory, keeper)
 
 
-def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(short_dir: Path) -> None:
+async def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(
+    short_dir: Path,
+) -> None:
     """The process gives a large piece back before it has come, and asks for a small one under
     the same number. The keeper has sent the large one before it hears of either."""
-
-    async def scene() -> None:
-        keeper, link, memory = connected(short_dir / SOCKET, {})
-        asker = Process()
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, 4 * UNIT))
-        large = await asyncio.to_thread(keeper.read)
-        memory.give(asker, 1, client_messages.HostGive(1))
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
-        keeper.answer(large)
-        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": large["name"]}
-        small = await asyncio.to_thread(keeper.made)
-        await asker.heard.wait()
-        assert (small["bytes"], asker.got) == (UNIT, [UNIT])
-        assert memory.pool.total == UNIT
-        assert not link.asks.by_name
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, link, memory = connected(short_dir / SOCKET, {})
+    asker = Process()
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, 4 * UNIT))
+    large = await asyncio.to_thread(keeper.read)
+    memory.give(asker, 1, client_messages.HostGive(1))
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
+    keeper.answer(large)
+    assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": large["name"]}
+    small = await asyncio.to_thread(keeper.made)
+    await asker.heard.wait()
+    assert (small["bytes"], asker.got) == (UNIT, [UNIT])
+    assert memory.pool.total == UNIT
+    assert not link.asks.by_name
+    close(memory, asker, keeper)
 
 
-def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
+async def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
     short_dir: Path,
 ) -> None:
     """After a restart of both services a process may repeat what the daemon before has not
     answered sooner than the keeper is there."""
-
-    async def scene() -> None:
-        path, process, asker = short_dir / SOCKET, process_id(os.getpid()), Process()
-        assert process
-        names = {n: f"1.{process.pid}.{process.start}.{n}" for n in (7, 8)}
-        keeper, loop = SlowKeeper(path), asyncio.get_running_loop()
-        memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
-        memory.link.connect()
-        keeper.accept()
-        memory.give(asker, 1, client_messages.HostGive(7))
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(8, UNIT))
-        await asyncio.to_thread(keeper.list, {names[7]: UNIT, names[8]: 4 * UNIT})
-        said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
-        assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
-        assert memory.pool.bytes == {Key(1, process, 8): 4 * UNIT}, "what it has counts"
-        close(memory, asker, keeper)
-
-    play(scene)
+    path, process, asker = short_dir / SOCKET, process_id(os.getpid()), Process()
+    assert process
+    names = {n: f"1.{process.pid}.{process.start}.{n}" for n in (7, 8)}
+    keeper, loop = SlowKeeper(path), asyncio.get_running_loop()
+    memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
+    memory.link.connect()
+    keeper.accept()
+    memory.give(asker, 1, client_messages.HostGive(7))
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(8, UNIT))
+    await asyncio.to_thread(keeper.list, {names[7]: UNIT, names[8]: 4 * UNIT})
+    said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
+    assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
+    assert memory.pool.bytes == {Key(1, process, 8): 4 * UNIT}, "what it has counts"
+    close(memory, asker, keeper)
 
 
-def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
+async def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keeper that ends before its first answer may have made what it was asked for."""
     monkeypatch.setattr(keeper_link, "PATIENCE_S", 0.0)
-
-    async def scene() -> None:
-        path, asker, loop = short_dir / SOCKET, Process(), asyncio.get_running_loop()
-        monkeypatch.setattr(asker, "say", lambda _: None)
-        keeper = SlowKeeper(path)
-        memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
-        memory.link.connect()
-        keeper.accept()
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(7, UNIT))
-        (name,) = memory.link.asks.by_name
-        keeper.close()
-        path.unlink()
-        await asker.heard.wait()
-        assert memory.pool.total == 0
-        keeper = SlowKeeper(path)
-        await is_told_to_end(keeper, name)
-        assert memory.pool.total == 0
-        close(memory, asker, keeper)
-
-    play(scene)
+    path, asker, loop = short_dir / SOCKET, Process(), asyncio.get_running_loop()
+    monkeypatch.setattr(asker, "say", lambda _: None)
+    keeper = SlowKeeper(path)
+    memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
+    memory.link.connect()
+    keeper.accept()
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(7, UNIT))
+    (name,) = memory.link.asks.by_name
+    keeper.close()
+    path.unlink()
+    await asker.heard.wait()
+    assert memory.pool.total == 0
+    keeper = SlowKeeper(path)
+    await is_told_to_end(keeper, name)
+    assert memory.pool.total == 0
+    close(memory, asker, keeper)
 
 
 @contextlib.contextmanager
@@ -329,100 +296,84 @@ def no_descriptors() -> Iterator[None]:
             os.close(descriptor)
 
 
-def test_memory_whose_descriptor_cannot_be_taken_is_ended(
+async def test_memory_whose_descriptor_cannot_be_taken_is_ended(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon has no descriptors left when the keeper sends it."""
-
-    async def scene() -> None:
-        keeper, _, memory = connected(short_dir / SOCKET, {})
-        asker, said = Process(), list[str]()
-        monkeypatch.setattr(asker, "say", said.append)
-        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
-        name = keeper.make()
-        with no_descriptors():
-            await asker.heard.wait()
-        assert not asker.got
-        assert "descriptors" in said[0]
-        assert memory.pool.total == 0
-        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, _, memory = connected(short_dir / SOCKET, {})
+    asker, said = Process(), list[str]()
+    monkeypatch.setattr(asker, "say", said.append)
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
+    name = keeper.make()
+    with no_descriptors():
+        await asker.heard.wait()
+    assert not asker.got
+    assert "descriptors" in said[0]
+    assert memory.pool.total == 0
+    assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+    close(memory, asker, keeper)
 
 
-def test_a_connection_for_which_no_descriptor_is_left_is_made_later(
+async def test_a_connection_for_which_no_descriptor_is_left_is_made_later(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_link, "RETRY_S", 0.01)
-
-    async def scene() -> None:
-        keeper = SlowKeeper(short_dir / SOCKET)
-        link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
-        with no_descriptors():
-            link.connect()
-        assert not link.connected
-        await asyncio.to_thread(keeper.accept)
-        await asyncio.to_thread(keeper.list, {})
-        assert link.connected
-        link.close()
-        keeper.close()
-
-    play(scene)
+    keeper = SlowKeeper(short_dir / SOCKET)
+    link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
+    with no_descriptors():
+        link.connect()
+    assert not link.connected
+    await asyncio.to_thread(keeper.accept)
+    await asyncio.to_thread(keeper.list, {})
+    assert link.connected
+    link.close()
+    keeper.close()
 
 
-def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
+async def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new daemon cannot watch the process for now, which lives on with its memory."""
     monkeypatch.setattr(node_memory, "WATCH_AGAIN_S", 0.01)
+    child = await asyncio.create_subprocess_exec("sleep", "600")
+    process = process_id(child.pid)
+    assert process
+    keeper, link, memory = connected(
+        short_dir / SOCKET, {f"1.{process.pid}.{process.start}.7": UNIT}
+    )
+    heard, adopt = asyncio.Event(), link.found
 
-    async def scene() -> None:
-        child = await asyncio.create_subprocess_exec("sleep", "600")
-        process = process_id(child.pid)
-        assert process
-        keeper, link, memory = connected(
-            short_dir / SOCKET, {f"1.{process.pid}.{process.start}.7": UNIT}
-        )
-        heard, adopt = asyncio.Event(), link.found
+    def found(files: dict[str, int]) -> None:
+        adopt(files)
+        heard.set()
 
-        def found(files: dict[str, int]) -> None:
-            adopt(files)
-            heard.set()
-
-        link.found = found
-        with no_descriptors():
-            await heard.wait()
-        assert memory.of_job(1) == UNIT
-        child.kill()
-        ended = await asyncio.to_thread(keeper.read)
-        assert ended == {"op": "end", "name": f"1.{process.pid}.{process.start}.7"}
-        assert memory.pool.total == 0
-        await child.wait()
-        close(memory, keeper)
-
-    play(scene)
+    link.found = found
+    with no_descriptors():
+        await heard.wait()
+    assert memory.of_job(1) == UNIT
+    child.kill()
+    ended = await asyncio.to_thread(keeper.read)
+    assert ended == {"op": "end", "name": f"1.{process.pid}.{process.start}.7"}
+    assert memory.pool.total == 0
+    await child.wait()
+    close(memory, keeper)
 
 
-def test_why_a_process_gets_no_memory_is_logged_once(
+async def test_why_a_process_gets_no_memory_is_logged_once(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks for many pieces. What it gets in between counts as better times."""
-
-    async def scene() -> None:
-        keeper, _, memory = connected(short_dir / SOCKET, {})
-        asker, said = Process(), list[str]()
-        monkeypatch.setattr(asker, "say", said.append)
-        for number in range(100):
-            memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, 2 * UNIT))
-        assert len(said) == 1
-        asker.heard.clear()
-        memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(100, UNIT))
-        await asyncio.to_thread(keeper.make)
-        await asker.heard.wait()
-        for number in range(101, 200):
-            memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, UNIT))
-        assert len(said) == 2
-        close(memory, asker, keeper)
-
-    play(scene)
+    keeper, _, memory = connected(short_dir / SOCKET, {})
+    asker, said = Process(), list[str]()
+    monkeypatch.setattr(asker, "say", said.append)
+    for number in range(100):
+        memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, 2 * UNIT))
+    assert len(said) == 1
+    asker.heard.clear()
+    memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(100, UNIT))
+    await asyncio.to_thread(keeper.make)
+    await asker.heard.wait()
+    for number in range(101, 200):
+        memory.take(asker, Job(1, 1000, UNIT), client_messages.HostTake(number, UNIT))
+    assert len(said) == 2
+    close(memory, asker, keeper)

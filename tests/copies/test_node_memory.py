@@ -33,9 +33,7 @@ def test_copies_are_charged_to_nobody_of_the_job(
         assert copies_of(leased, 1) >= 64 * MIB
         assert kept(keeper) == taken(leased)
         assert [turn(job) for job in (first, second, first, second)] == [1, 1, 2, 2]
-        end(first)
-    end(second)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+        end(first, second, keeper=keeper)
     assert taken(leased) == 0
 
 
@@ -75,8 +73,7 @@ def test_a_process_that_becomes_another_program_leaves_nothing(
     assert line(first) == "it runs on"
     end(first)
     assert turn(second) == 1
-    end(second)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    end(second, keeper=keeper)
 
 
 @pytest.mark.parametrize("how", ["kill", "stop", "lost"])
@@ -93,9 +90,7 @@ def test_a_restart_of_the_daemon_loses_and_leaks_nothing(
     leased.start()
     assert taken(leased) == before
     assert [turn(job) for job in (first, second)] == [1, 1]
-    for job in (first, second):
-        end(job)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    end(first, second, keeper=keeper)
 
 
 def test_a_process_that_ends_while_there_is_no_daemon_leaves_nothing(
@@ -124,8 +119,7 @@ def test_a_keeper_that_ends_takes_no_copy_with_it(
     wait_until("the daemon to notice", lambda: status(leased)["copies"]["kept"])
     assert taken(leased) >= before, "it is there still, and counts"
     assert [turn(job) for job in (second, first)] == [1, 2]
-    for job in (first, second):
-        end(job)
+    end(first, second)
     wait_until("all of it to be given back", lambda: not taken(leased))
 
 
@@ -145,9 +139,8 @@ def test_a_restart_while_the_keeper_is_slow_loses_and_leaks_nothing(
     assert line(second) == "has it"
     assert [turn(job) for job in (first, second, first)] == [1, 1, 2]
     wait_until("both to count the same", lambda: kept(keeper) == taken(leased))
-    for job in (first, second):
-        end(job)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0 == taken(leased))
+    end(first, second, keeper=keeper)
+    wait_until("both to count the same", lambda: taken(leased) == 0)
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "300MiB"'], indirect=True)
@@ -166,9 +159,7 @@ def test_where_the_nodes_memory_is_used_up_the_jobs_own_serves(
     assert 0 < copies_of(leased, 1) <= 32 * MIB
     assert not tenant_of(leased, 1)["fixed"], "nothing stays for lack of host memory"
     assert turn(first[0]) == 1
-    end(first[0])
-    end(second)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    end(first[0], second, keeper=keeper)
 
 
 def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
@@ -178,8 +169,7 @@ def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
     (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
     assert kept(keeper) == taken(leased) == 0
     assert [turn(job) for job in (first, second)] == [1, 1]
-    for job in (first, second):
-        end(job)
+    end(first, second)
     assert "no memory for copies" in leased.log.read_text()
 
 
@@ -201,9 +191,7 @@ def test_memory_that_found_no_host_memory_leaves_as_soon_as_there_is_some(
     resource.prlimit(pid, resource.RLIMIT_AS, (unlimited, unlimited))
     assert line(second) == "has it"
     assert [turn(job) for job in (first, second)] == [1, 1]
-    for job in (first, second):
-        end(job)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    end(first, second, keeper=keeper)
 
 
 def limit_files(pid: int) -> None:
@@ -229,9 +217,8 @@ def test_who_has_no_descriptors_left_loses_and_leaks_nothing(
     assert copies_of(leased, 2) == 0
     wait_until("both to count the same", lambda: kept(keeper) == taken(leased))
     assert [turn(job) for job in (second, first, second)] == [1, 2, 2]
-    for job in (first, second):
-        end(job)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0 == taken(leased))
+    end(first, second, keeper=keeper)
+    wait_until("both to count the same", lambda: taken(leased) == 0)
 
 
 # A program of a job that speaks for itself: it asks for memory, and gives the descriptor away.
@@ -333,11 +320,18 @@ def test_an_allocation_without_room_for_a_copy_is_refused(tenant: Start, leased:
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "100MiB"\nswap_full = "wait"'], indirect=True)
-def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased, restarts: bool) -> None:
+    """Also where the daemon is another one by then."""
     first, _ = started(tenant, 1)
     second = tenant(2, SWAP, "-c", JOB)
     line(second)
-    wait_until("the claim", lambda: len(status(leased)["copies"]["waiting"]) == 1)
+    wait_until("the claim", lambda: status(leased)["copies"]["waiting"] == [2])
+    if restarts:
+        leased.kill()
+        leased.start()
+        wait_until("the claim again", lambda: status(leased)["copies"]["waiting"] == [2])
+        wait_until("both", lambda: status(leased)["copies"]["left_bytes"] == 100 * MIB)
     tenant_socket = leased.admin_socket.with_name("tenant.sock")
     (own,) = ask(tenant_socket, {"op": "mine", "job_id": 2})["jobs"]
     assert "than the 100 MiB of host memory" in own["reason"]["text"]
@@ -347,22 +341,6 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
     assert turn(second) == 1
     end(second)
     assert second.returncode == 0
-
-
-@pytest.mark.parametrize("leased", ['swap_host = "100MiB"\nswap_full = "wait"'], indirect=True)
-def test_it_waits_on_when_the_daemon_is_another_one(tenant: Start, leased: Leased) -> None:
-    first, _ = started(tenant, 1)
-    second = tenant(2, SWAP, "-c", JOB)
-    line(second)
-    wait_until("the claim", lambda: status(leased)["copies"]["waiting"] == [2])
-    leased.kill()
-    leased.start()
-    wait_until("the claim again", lambda: status(leased)["copies"]["waiting"] == [2])
-    wait_until("both", lambda: status(leased)["copies"]["left_bytes"] == 100 * MIB)
-    assert turn(first) == 1
-    end(first)
-    assert line(second) == "has it"
-    end(second)
 
 
 def test_claims_end_with_the_job_whatever_its_processes_do(tenant: Start, leased: Leased) -> None:
@@ -376,8 +354,7 @@ def test_claims_end_with_the_job_whatever_its_processes_do(tenant: Start, leased
     first.wait()
     third, _ = started(tenant, 3)
     assert [turn(job) for job in (second, third)] == [1, 1]
-    for job in (second, third):
-        end(job)
+    end(second, third)
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "200MiB"'], indirect=True)
@@ -409,9 +386,7 @@ def test_where_no_huge_pages_are_left_others_serve(
     (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
     assert copies_of(leased, 1)
     assert [turn(job) for job in (first, second)] == [1, 1]
-    for job in (first, second):
-        end(job)
-    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    end(first, second, keeper=keeper)
 
 
 # An array cannot be moved; what is beside it can.

@@ -72,6 +72,14 @@ def test_nothing_is_left_of_who_has_gone() -> None:
     assert not any((turns.had, turns.makes, turns.waiting, turns.working))
 
 
+def test_nobody_has_a_turn_while_it_is_quiet() -> None:
+    node = Node()
+    node.make("a", 1)
+    with node.turns.quiet():
+        assert node.turns.next() is None
+    assert node.order(1) == "a"
+
+
 @pytest.mark.parametrize("others", [0, 1, 4])
 def test_threads_are_divided_among_the_jobs(others: int) -> None:
     """A job whose memory is made by many threads, beside others that have none at work."""

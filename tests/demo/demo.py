@@ -25,7 +25,7 @@ from rich.console import Console
 
 from leased import policy
 from leased.cli import plot_draw
-from leased.sim import record_files, spans
+from leased.sim import history, spans
 from tests.demo import gpus, table
 from tests.demo.scenarios import (
     BESIDE,
@@ -277,7 +277,7 @@ def is_drawn(run: dict[str, Any]) -> bool:
 def say_picture(jobs: list[int], console: Console) -> None:
     """Draw who had the GPU when, from what gpu-leased has recorded, and say where it is."""
     picture = OUT / "demo.svg"
-    found = spans.picture(record_files.load(OUT / RECORD, []), jobs)
+    found = spans.picture(history.load(OUT / RECORD, []), jobs)
     try:
         plot_draw.draw(found, picture)
     except ImportError:

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leased.matching.features import USAGE, WHOLE, features, left_over
-from leased.matching.model import SHIPPED, Speeds, Weights
+from leased.matching.model import SHIPPED, USAGE, WHOLE, Speeds, Weights, features, left_over
 from leased.matching.profile import Profile
 from tests.gpu.pair_programs import PROGRAMS
 from tests.support.together import zip_strict

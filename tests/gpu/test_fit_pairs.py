@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from leased.matching.features import USAGE, WHOLE, left_over
-from leased.matching.model import read
+from leased.matching.model import USAGE, WHOLE, left_over, read
 from leased.matching.profile import Profile
 from tests.gpu import fit_pairs
 from tests.gpu.measure_pairs import Measured, all_pairs

@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased.matching import assign
-from leased.matching.features import USAGE, WHOLE, features, left_over
-from leased.matching.model import SHIPPED, Model, Speeds, Weights, read
+from leased.matching.model import (
+    SHIPPED,
+    USAGE,
+    WHOLE,
+    Model,
+    Speeds,
+    Weights,
+    features,
+    left_over,
+    read,
+)
 from leased.matching.profile import Profile
 from tests.gpu.fit_pairs import table
 from tests.gpu.jobs import ROOT

@@ -24,7 +24,7 @@ from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.asker import carriers
-from tests.moving.test_moves import PAIR, PROGRAM, asked, move, works
+from tests.moving.test_moves import PAIR, PROGRAM, asked, begin_move, begins, move, works
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
@@ -58,8 +58,7 @@ def ended(leased: Leased) -> str:
 def test_memory_does_not_go_by_the_host(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     assert works(job) == "00"
     at_first = free(emulated_gpu)
     for gpu in (1, 0):
@@ -79,8 +78,7 @@ def test_it_comes_back_to_a_program_that_does_nothing(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     """Nobody else may have the room, and no carrier waits for the program."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     at_first = free(emulated_gpu)
     assert move(leased, 1, 1) == ExitStatus.DONE
     has_left(leased, emulated_gpu, at_first[::-1])
@@ -109,8 +107,7 @@ def test_a_job_that_is_parked_has_nothing_on_the_new_gpu(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     empty = free(emulated_gpu)[1]
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
 
     def is_away() -> bool:
         return all(left > empty - OF_JOB // 2 for left in free(emulated_gpu))
@@ -128,8 +125,7 @@ def test_a_carrier_that_is_killed_loses_nothing(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, at: str
 ) -> None:
     """What is not away goes by the host, and another carrier brings back what is."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "48")
-    assert line(job) == "ready ready"
+    job = begins(tenant, PAIR, PROGRAM, "48")
     assert works(job) == "00 00"
     at_first = free(emulated_gpu)
     asked(leased, op="move", job_id=1, gpu="1")
@@ -153,12 +149,9 @@ def test_a_carrier_that_is_killed_loses_nothing(
 def test_a_daemon_that_dies_while_all_is_away_leaves_nothing_away(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, works_meanwhile: bool
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "48")
-    assert line(job) == "ready ready"
+    job = begins(tenant, PAIR, PROGRAM, "48")
     at_first = free(emulated_gpu)
-    asked(leased, op="move", job_id=1, gpu="1")
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
+    mark = begin_move(leased)
     leased.kill()
     leased.start()
     if works_meanwhile:
@@ -175,8 +168,7 @@ def test_a_daemon_that_dies_while_all_is_away_leaves_nothing_away(
 def test_a_move_that_fails_brings_it_back_where_it_was(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, call: str
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "48")
-    assert line(job) == "ready ready"
+    job = begins(tenant, PAIR, PROGRAM, "48")
     at_first = free(emulated_gpu)
     emulated_gpu.fail(0, call, 2)
     assert move(leased, 1, 1) == ExitStatus.REFUSED
@@ -189,10 +181,8 @@ def test_a_job_that_is_killed_while_all_is_away_leaves_nothing(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     at_first = free(emulated_gpu)
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "48")
-    assert line(job) == "ready ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    wait_until("the driver's part to begin", (leased.prefix / "state" / "moving").exists)
+    job = begins(tenant, PAIR, PROGRAM, "48")
+    begin_move(leased)
     os.killpg(job.pid, signal.SIGKILL)
     wait_until("the memory to be free", lambda: free(emulated_gpu) == at_first)
     wait_until("the carrier to end", lambda: not carriers(leased))

@@ -39,28 +39,24 @@ class Scene:
         self.leases.clients.attach(self.tenant, process, hello)
         return process
 
-    def waits(self, then: Callable[[], None], tick_ns: int) -> bool:
+    async def waits(self, then: Callable[[], None], tick_ns: int) -> bool:
         """Whether it waits until something has happened, and no longer."""
-
-        async def run() -> bool:
-            drain = Drain(self.leases, "a test")
-            drain.prepare(self.tenant)
-            waiting = asyncio.ensure_future(drain.until_ready(self.tenant))
-            for _ in range(3):
-                await asyncio.sleep(0)
-            waited = not waiting.done()
-            then()
-            while not waiting.done():
-                self.now += tick_ns
-                await asyncio.sleep(0)
-            await waiting
-            return waited
-
-        return asyncio.run(run())
+        drain = Drain(self.leases, "a test")
+        drain.prepare(self.tenant)
+        waiting = asyncio.ensure_future(drain.until_ready(self.tenant))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waited = not waiting.done()
+        then()
+        while not waiting.done():
+            self.now += tick_ns
+            await asyncio.sleep(0)
+        await waiting
+        return waited
 
 
 @pytest.mark.parametrize("what", ["all say so", "one has ended", "it takes too long"])
-def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
+async def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
     scene = Scene()
     first, second = scene.processes
 
@@ -72,36 +68,31 @@ def test_host_memory_is_waited_for_while_the_job_works(what: str) -> None:
             scene.leases.clients.detach(scene.tenant, second)
 
     late = what == "it takes too long"
-    assert scene.waits(then, int(READY_S * 1e8) if late else 0)
+    assert await scene.waits(then, int(READY_S * 1e8) if late else 0)
     assert (scene.now > READY_S * 1e9) == late
     assert all(lib.GL_EXPECT in process.told for process in scene.processes)
     assert not any(kind in (lib.GL_MOVES, lib.GL_REVOKE) for kind in first.told)
 
 
-def test_a_process_that_begins_meanwhile_is_not_waited_for() -> None:
+async def test_a_process_that_begins_meanwhile_is_not_waited_for() -> None:
     """Nobody has told it to say READY."""
     scene = Scene()
-
-    async def run() -> list[bool]:
-        drain, done = Drain(scene.leases, "a test"), []
-        drain.begin_rest(scene.tenant)
-        scene.begins(13)
-        for says in (False, True):
-            for process in scene.processes:
-                process.ready = says
-            waiting = asyncio.ensure_future(drain.until_ready(scene.tenant))
-            for _ in range(3):
-                await asyncio.sleep(0)
-            done.append(waiting.done())
-            waiting.cancel()
-        return done
-
-    assert asyncio.run(run()) == [False, True]
+    drain = Drain(scene.leases, "a test")
+    drain.begin_rest(scene.tenant)
+    scene.begins(13)
+    for says in (False, True):
+        for process in scene.processes:
+            process.ready = says
+        waiting = asyncio.ensure_future(drain.until_ready(scene.tenant))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert waiting.done() == says
+        waiting.cancel()
     assert all(lib.GL_MOVES in process.told for process in scene.processes)
 
 
 @pytest.mark.parametrize("still", [False, True])
-def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
+async def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
     """It waits for that turn, and is parked in it; any other is parked at once."""
     scene = Scene()
     said: list[type[Event]] = []
@@ -113,24 +104,16 @@ def test_a_job_whose_work_stands_still_has_its_turn_soon(still: bool) -> None:
 
     scene.leases.run = told  # type: ignore[method-assign]
     scene.processes[1].stopped = still
-
-    async def parks() -> None:
-        parking = asyncio.ensure_future(Drain(scene.leases, "a test").park(scene.tenant))
-        for _ in range(3):
-            await asyncio.sleep(POLL_S)
-        parking.cancel()
-
-    asyncio.run(parks())
+    parking = asyncio.ensure_future(Drain(scene.leases, "a test").park(scene.tenant))
+    for _ in range(3):
+        await asyncio.sleep(POLL_S)
+    parking.cancel()
     assert said == [Signalled if still else Parked]
 
 
-def test_who_is_parked_by_somebody_else_is_not_taken_for_still() -> None:
+async def test_who_is_parked_by_somebody_else_is_not_taken_for_still() -> None:
     """Suspended just now, for example: whoever has parked it lets it go on at any time."""
     scene = Scene()
     scene.leases.run(Parked(scene.tenant.job_id, "Slurm", suspended=True))
-
-    async def parks() -> None:
-        with pytest.raises(Stays, match="it is parked by Slurm"):
-            await Drain(scene.leases, "a test").park(scene.tenant)
-
-    asyncio.run(parks())
+    with pytest.raises(Stays, match="it is parked by Slurm"):
+        await Drain(scene.leases, "a test").park(scene.tenant)

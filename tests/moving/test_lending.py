@@ -13,7 +13,7 @@ import pytest
 from _gpulease import lib
 
 from leased.leasing.tenant import Tenant
-from leased.moving import carriers
+from leased.moving import carriers, driver
 from leased.moving.carriers import Carriers
 from leased.moving.driver import DriverFault
 from tests.moving.test_drain import Scene
@@ -24,7 +24,7 @@ HEARS = """
 import os, sys
 print('ready', flush=True)
 for line in sys.stdin:
-    os.write(int(os.environ["HEARD"]), line.encode())
+    os.write(HEARD, line.encode())
     if line == '?\\n': print('works', flush=True)
 """
 FAILS = "print('nothing of it works', flush=True)"
@@ -64,79 +64,62 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> Lent:
     return Lent()
 
 
-def test_each_process_of_the_job_has_an_end(lent: Lent) -> None:
-    async def run() -> None:
-        await lent.carriers.lend(lent.tenant, [], 1)
-        assert lent.told() == [1, 1]
-        assert lent.carriers.carries(lent.tenant)
-        assert len(lent.ours) == 1
-        await lent.end_all()
-        assert not lent.carriers.carries(lent.tenant)
-
-    asyncio.run(run())
+async def test_each_process_of_the_job_has_an_end(lent: Lent) -> None:
+    await lent.carriers.lend(lent.tenant, [], 1)
+    assert lent.told() == [1, 1]
+    assert lent.carriers.carries(lent.tenant)
+    assert len(lent.ours) == 1
+    await lent.end_all()
+    assert not lent.carriers.carries(lent.tenant)
 
 
 @pytest.mark.parametrize(
     ("child", "why"), [(FAILS, "nothing of it works"), (NOTHING, "it has ended")]
 )
-def test_one_that_cannot_carry_says_why(
+async def test_one_that_cannot_carry_says_why(
     lent: Lent, monkeypatch: pytest.MonkeyPatch, child: str, why: str
 ) -> None:
     monkeypatch.setattr(carriers, "CHILD", child)
-
-    async def run() -> None:
-        with pytest.raises(DriverFault, match=why):
-            await lent.carriers.lend(lent.tenant, [], 1)
-        assert lent.told() == [0, 0]
-        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
-
-    asyncio.run(run())
+    with pytest.raises(DriverFault, match=why):
+        await lent.carriers.lend(lent.tenant, [], 1)
+    assert lent.told() == [0, 0]
+    await lent.until(lambda: not lent.carriers.carries(lent.tenant))
 
 
-def test_whoever_says_a_hundred_times_that_it_has_ended_gets_one(lent: Lent) -> None:
-    async def run() -> None:
-        for _ in range(100):
-            for process in lent.scene.processes:
-                lent.scene.leases.clients.on_stranded(lent.tenant, process)
-        await lent.until(lambda: lent.told() == [1, 1])
-        for process in lent.scene.processes:  # while there is one
+async def test_whoever_says_a_hundred_times_that_it_has_ended_gets_one(lent: Lent) -> None:
+    for _ in range(100):
+        for process in lent.scene.processes:
             lent.scene.leases.clients.on_stranded(lent.tenant, process)
-        await lent.end_all()
-        await lent.until(lambda: lent.told() == [2, 2])
-        assert lent.at_most == 1
-        await lent.end_all()
-        assert not lent.carriers.carries(lent.tenant)
+    await lent.until(lambda: lent.told() == [1, 1])
+    for process in lent.scene.processes:  # while there is one
+        lent.scene.leases.clients.on_stranded(lent.tenant, process)
+    await lent.end_all()
+    await lent.until(lambda: lent.told() == [2, 2])
+    assert lent.at_most == 1
+    await lent.end_all()
+    assert not lent.carriers.carries(lent.tenant)
 
-    asyncio.run(run())
 
-
-def test_stranded_processes_are_lent_one_when_it_works_again(
+async def test_stranded_processes_are_lent_one_when_it_works_again(
     lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(carriers, "CHILD", FAILS)
-
-    async def run() -> None:
-        lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
-        await lent.until(lambda: "nothing of it works" in caplog.text)
-        monkeypatch.setattr(carriers, "CHILD", STAYS)
-        await lent.until(lambda: lent.told() == [0, 1])
-        await lent.end_all()
-
-    asyncio.run(run())
+    lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
+    await lent.until(lambda: "nothing of it works" in caplog.text)
+    monkeypatch.setattr(carriers, "CHILD", STAYS)
+    await lent.until(lambda: lent.told() == [0, 1])
+    await lent.end_all()
 
 
-def test_a_job_that_ends_meanwhile_needs_none(lent: Lent) -> None:
-    async def run() -> None:
-        lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[0])
-        for process in lent.scene.processes:
-            lent.scene.leases.clients.detach(lent.tenant, process)
-        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
-        assert lent.told() == [0, 0]
-
-    asyncio.run(run())
+async def test_a_job_that_ends_meanwhile_needs_none(lent: Lent) -> None:
+    lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[0])
+    for process in lent.scene.processes:
+        lent.scene.leases.clients.detach(lent.tenant, process)
+    await lent.until(lambda: not lent.carriers.carries(lent.tenant))
+    assert lent.told() == [0, 0]
 
 
-def test_a_process_that_takes_nothing_now_is_lent_another_one_later(
+async def test_a_process_that_takes_nothing_now_is_lent_another_one_later(
     lent: Lent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says but once that its carrier has ended, and its memory is nowhere else."""
@@ -144,69 +127,54 @@ def test_a_process_that_takes_nothing_now_is_lent_another_one_later(
     busy = lent.scene.processes[0]
     takes = busy.send_file
     monkeypatch.setattr(busy, "send_file", lambda *_: False)
-
-    async def run() -> None:
-        for process in lent.scene.processes:
-            lent.scene.leases.clients.on_stranded(lent.tenant, process)
-        await lent.until(lambda: lent.told() == [0, 1])
-        monkeypatch.setattr(busy, "send_file", takes)
-        await lent.end_all()  # as it does when the one that it serves has all back
-        await lent.until(lambda: lent.told() == [1, 1])
-        await lent.end_all()
-        assert not lent.carriers.carries(lent.tenant)
-
-    asyncio.run(run())
+    for process in lent.scene.processes:
+        lent.scene.leases.clients.on_stranded(lent.tenant, process)
+    await lent.until(lambda: lent.told() == [0, 1])
+    monkeypatch.setattr(busy, "send_file", takes)
+    await lent.end_all()  # as it does when the one that it serves has all back
+    await lent.until(lambda: lent.told() == [1, 1])
+    await lent.end_all()
+    assert not lent.carriers.carries(lent.tenant)
 
 
-def test_a_daemon_without_descriptors_lends_one_when_it_has_some(
+async def test_a_daemon_without_descriptors_lends_one_when_it_has_some(
     lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    async def run() -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr("leased.moving.carriers.socket.socketpair", none)
-            with pytest.raises(DriverFault, match="Too many open files"):
-                await lent.carriers.lend(lent.tenant, [], 1)
-            lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
-            await lent.until(lambda: "Too many open files" in caplog.text)
-        await lent.until(lambda: lent.told() == [0, 1])
-        await lent.end_all()
-
-    asyncio.run(run())
+    with monkeypatch.context() as patched:
+        patched.setattr("leased.moving.carriers.socket.socketpair", none)
+        with pytest.raises(DriverFault, match="Too many open files"):
+            await lent.carriers.lend(lent.tenant, [], 1)
+        lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
+        await lent.until(lambda: "Too many open files" in caplog.text)
+    await lent.until(lambda: lent.told() == [0, 1])
+    await lent.end_all()
 
 
-def test_one_that_hangs_is_ended(
+async def test_one_that_hangs_is_ended(
     lent: Lent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its job would stand still for as long as it does."""
     monkeypatch.setattr(carriers, "ASK_S", 0.01)
     monkeypatch.setattr(carriers, "ANSWER_S", 0.01)
-
-    async def run() -> None:
-        await lent.carriers.lend(lent.tenant, [], 1)
-        await lent.until(lambda: not lent.carriers.carries(lent.tenant))
-        assert "hangs" in caplog.text
-
-    asyncio.run(run())
+    await lent.carriers.lend(lent.tenant, [], 1)
+    await lent.until(lambda: not lent.carriers.carries(lent.tenant))
+    assert "hangs" in caplog.text
 
 
-def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
+async def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
     lent: Lent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carriers, "ASK_S", 0.01)
     heard, hears = os.pipe()
     os.set_blocking(heard, False)
-    os.set_inheritable(hears, True)
-    begun = asyncio.create_subprocess_exec
-    monkeypatch.setattr(carriers, "CHILD", HEARS)
-    monkeypatch.setattr(carriers, "environment", lambda: dict(os.environ, HEARD=str(hears)))
-
-    def begin(*command: str, pass_fds: list[int], **more: object) -> object:
-        return begun(*command, pass_fds=[*pass_fds, hears], **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("leased.moving.carriers.asyncio.create_subprocess_exec", begin)
+    start = driver.start
+    monkeypatch.setattr(carriers, "CHILD", f"HEARD = {hears}\n{HEARS}")
+    monkeypatch.setattr(
+        driver, "start", lambda *command, pass_fds: start(*command, pass_fds=[*pass_fds, hears])
+    )
     said = b""
 
     def has(line: bytes, times: int) -> bool:
@@ -215,14 +183,11 @@ def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
             said += os.read(heard, 1000)
         return said.count(line) >= times
 
-    async def run() -> None:
-        await lent.carriers.lend(lent.tenant, [], 1)
-        await lent.until(lambda: has(b"?\n", 3))
-        assert lent.carriers.carries(lent.tenant)
-        lent.carriers.bring_back(lent.tenant)
-        await lent.until(lambda: has(b"over\n", 1))
-        await lent.end_all()
-
-    asyncio.run(run())
+    await lent.carriers.lend(lent.tenant, [], 1)
+    await lent.until(lambda: has(b"?\n", 3))
+    assert lent.carriers.carries(lent.tenant)
+    lent.carriers.bring_back(lent.tenant)
+    await lent.until(lambda: has(b"over\n", 1))
+    await lent.end_all()
     os.close(heard)
     os.close(hears)

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,31 @@ def asked(leased: Leased, **request: Any) -> dict[str, Any]:
     return ask(leased.admin_socket.with_name("tenant.sock"), request)
 
 
+def begins(tenant: Start, *program: str, job: int = 1) -> subprocess.Popen[str]:
+    """A job with swapped memory; the program is PROGRAM, or PAIR of it, with its size in MiB."""
+    process = tenant(job, "tq:1,memory:swap", "-c", *program)
+    assert line(process) == ("ready ready" if program[0] == PAIR else "ready")
+    return process
+
+
+def take_turns(
+    tenant: Start, options: str, program: str, **env: str
+) -> list[subprocess.Popen[str]]:
+    """Two jobs that do not fit on one GPU."""
+    jobs = [tenant(n, f"memory:swap,{options}", "-c", program, HALF, env=env) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    return jobs
+
+
+def begin_move(leased: Leased) -> Path:
+    """Move the first job to the second GPU, until the driver's part has begun; returns the mark."""
+    asked(leased, op="move", job_id=1, gpu="1")
+    mark = leased.prefix / "state" / "moving"
+    wait_until("the driver's part to begin", mark.exists)
+    return mark
+
+
 def works(job: subprocess.Popen[str], turns: int = 3) -> str:
     """Let it work; returns the end of its GPU's UUID."""
     tell(job, str(turns))
@@ -110,13 +136,14 @@ def works(job: subprocess.Popen[str], turns: int = 3) -> str:
 def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     assert works(job) == "00"
     free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     for gpu in (1, 0):
         assert move(leased, 1, gpu) == ExitStatus.DONE
         assert f"has moved from GPU {1 - gpu} to GPU {gpu}" in capsys.readouterr().out
+        # The driver's checkpoint takes longer by all host memory that is registered.
+        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
         assert works(job) == f"0{gpu}"
         left = [device["free"] for device in emulated_gpu.stats()["devices"]]
         assert left == (free if gpu == 0 else free[::-1])
@@ -132,8 +159,7 @@ def test_a_job_goes_on_on_the_other_gpu_and_comes_back(
 @pytest.mark.parametrize("first", ["move", "save"])
 def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, first: str) -> None:
     """Each parks it, and lets it go on when it is done itself."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, str(SIZE))
     moves: dict[str, Any] = {"op": "move", "job_id": 1, "gpu": "1"}
     saves: dict[str, Any] = {"op": "save", "job_id": 1}
     asked(leased, **(moves if first == "move" else saves))
@@ -150,8 +176,7 @@ def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, f
 def test_all_commands_and_the_files_for_dcgm_say_where_a_moved_job_is(
     tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     assert works(job) == "00"
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01"
@@ -171,31 +196,12 @@ def job_usage(leased: Leased, job: int) -> dict[str, Any]:
     return usage
 
 
-def test_no_host_memory_is_registered_at_the_checkpoint(
-    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
-) -> None:
-    """The driver takes longer by all that is."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, str(SIZE))
-    assert line(job) == "ready"
-    for gpu in (1, 0):
-        assert works(job) == f"0{1 - gpu}"
-        assert move(leased, 1, gpu) == ExitStatus.DONE
-        assert not any(process["registered"] for process in emulated_gpu.stats()["processes"])
-    assert works(job) == "00"
-    output(job)
-
-
 @TAKES_TURNS
 def test_what_the_host_has_already_is_unregistered_before_a_job_is_parked(
     tenant: Start, leased: Leased
 ) -> None:
     """Of gigabytes that takes seconds, in which the job may have its turn."""
-    jobs = [
-        tenant(n, "tq:1,memory:swap,lock:on", "-c", PROGRAM, HALF, env={"GPU_LEASE_DEBUG": "1"})
-        for n in (1, 2)
-    ]
-    for job in jobs:
-        assert line(job) == "ready"
+    jobs = take_turns(tenant, "tq:1,lock:on", PROGRAM, GPU_LEASE_DEBUG="1")
     assert works(jobs[0]) == "00"
     assert move(leased, 2, 1) == ExitStatus.DONE
     assert works(jobs[1]) == "01"
@@ -211,8 +217,7 @@ def test_whatever_fails_both_processes_go_on_where_they_were(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, call: str, which: int
 ) -> None:
     """A call fails for the first process, or the second one; then nothing fails, and they move."""
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
+    job = begins(tenant, PAIR, PROGRAM, "16")
     assert works(job) == "00 00"
     free = [device["free"] for device in emulated_gpu.stats()["devices"]]
     emulated_gpu.fail(1 if call == "unlock" else 0, call, which)
@@ -232,9 +237,7 @@ def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
     tenant: Start, leased: Leased
 ) -> None:
     """Their kernels are stopped at each change of hands, in mid-kernel; none is when it moves."""
-    jobs = [tenant(n, "tq:200ms,memory:swap,lock:on", "-c", LONG, HALF) for n in (1, 2)]
-    for job in jobs:
-        assert line(job) == "ready"
+    jobs = take_turns(tenant, "tq:200ms,lock:on", LONG)
     wait_until(
         "a change of hands",
         lambda: all(u["handoffs"] > 1 for n in (1, 2) for u in job_usage(leased, n).values()),
@@ -266,30 +269,11 @@ def test_a_job_that_stands_still_does_not_wait_for_anothers_quantum(
         output(job)
 
 
-def test_a_daemon_that_dies_in_the_middle_leaves_the_job_to_the_next_one(
-    tenant: Start, leased: Leased
-) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    assert asked(leased, op="move", job_id=1, gpu="1")["state"] == "moving"
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
-    leased.kill()
-    leased.start()
-    assert works(job) == "00 00"
-    wait_until("the mark to be removed", lambda: not mark.exists())
-    assert move(leased, 1, 1) == ExitStatus.DONE
-    assert works(job) == "01 01"
-    output(job)
-
-
 def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
     tenant: Start, leased: Leased
 ) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    wait_until("the driver's part to begin", (leased.prefix / "state" / "moving").exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    begin_move(leased)
     kill_the_asker(leased)
     wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
     assert "has ended" in asked(leased, op="moved", job_id=1)["why"]
@@ -300,13 +284,9 @@ def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
 
 
 def test_a_job_that_is_killed_in_the_middle_leaves_nothing(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    beside = tenant(2, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(beside) == "ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    beside = begins(tenant, PROGRAM, "16", job=2)
+    mark = begin_move(leased)
     os.killpg(job.pid, signal.SIGKILL)
     wait_until("the mark to be removed", lambda: not mark.exists())
     assert "does not bring back" not in leased.log.read_text()
@@ -316,11 +296,8 @@ def test_a_job_that_is_killed_in_the_middle_leaves_nothing(tenant: Start, leased
 
 
 def test_a_daemon_that_is_stopped_ends_the_move_first(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
-    assert line(job) == "ready ready"
-    asked(leased, op="move", job_id=1, gpu="1")
-    mark = leased.prefix / "state" / "moving"
-    wait_until("the driver's part to begin", mark.exists)
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    mark = begin_move(leased)
     leased.stop()
     assert not mark.exists()
     leased.start()
@@ -335,8 +312,7 @@ def stored_devices(leased: Leased) -> int:
 
 
 def test_a_moved_job_stays_moved_over_a_restart(tenant: Start, leased: Leased) -> None:
-    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01"
     wait_until("what it has had to be stored", lambda: stored_devices(leased) == 2)
@@ -431,8 +407,7 @@ def test_a_gpu_where_no_job_may_begin_takes_none_that_moves(tenant: Start, lease
 def test_a_process_of_no_job_on_the_new_gpu_keeps_the_job_where_it_is(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
-    job = tenant(1, "memory:swap", "-c", PROGRAM, "16")
-    assert line(job) == "ready"
+    job = begins(tenant, PROGRAM, "16")
     command = [sys.executable, "-c", HAS]
     with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
         stranger = others.start(*command, socket="")
@@ -525,14 +500,6 @@ BY_ITSELF = pytest.mark.daemon(
 )
 
 
-def take_turns(tenant: Start) -> list[subprocess.Popen[str]]:
-    """Two jobs that do not fit on one GPU."""
-    jobs = [tenant(n, "tq:200ms,memory:swap", "-c", LONG, HALF) for n in (1, 2)]
-    for job in jobs:
-        assert line(job) == "ready"
-    return jobs
-
-
 def come_apart(leased: Leased, jobs: list[subprocess.Popen[str]]) -> None:
     """Wait until one has moved; both are right at their ends."""
 
@@ -557,7 +524,7 @@ def test_of_two_jobs_that_take_turns_one_goes_to_the_idle_gpu(
     """Where the move of the one fails, it stays, and the other one moves."""
     if fails != "nothing":
         emulated_gpu.fail(0, fails)
-    come_apart(leased, take_turns(tenant))
+    come_apart(leased, take_turns(tenant, "tq:200ms", LONG))
     assert ("stays on GPU 0" in leased.log.read_text()) == (fails != "nothing")
 
 
@@ -570,7 +537,7 @@ def test_a_gpu_that_others_have_is_used_as_soon_as_they_have_left_it(
     with programs(emulated_gpu, LD_PRELOAD="", CUDA_VISIBLE_DEVICES="1") as others:
         whole = others.start(sys.executable, "-c", HAS, socket="")
         assert line(whole) == "0"
-        jobs = take_turns(tenant)
+        jobs = take_turns(tenant, "tq:200ms", LONG)
         hindered = f"could move, but process {whole.pid}, which is of no sharing job"
         for n in (1, 2):
             said = f"job {n} takes turns and {hindered}"

@@ -57,7 +57,7 @@ class Node:
         def received(node: str, message: Message) -> None:
             self.heard.put_nowait((node, message))
 
-        self.peers = Peers(name, terms, munge, address, received, tls=tls)
+        self.peers = Peers(link.Own(name, terms, munge, tls), address, received)
 
     async def begin(self) -> None:
         await self.peers.listen(self.port, "127.0.0.1")
@@ -86,96 +86,79 @@ async def until(what: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_until, "what is waited for", what)
 
 
-def test_what_is_said_arrives_in_its_order_and_from_whom_is_proven(munge: Munge) -> None:
-    async def run() -> None:
-        async with pair(munge) as (a, b):
-            for epoch in range(100):
-                a.peers.send("b", ORDER._replace(job=str(epoch), epoch=epoch))
-            b.peers.send("a", Report("7", 1, 1, State.HELD, vote=9, wants=True))
-            found = [await b.next() for _ in range(100)]
-            assert found == [
-                ("a", ORDER._replace(job=str(epoch), epoch=epoch)) for epoch in range(100)
-            ]
-            assert await a.next() == ("b", Report("7", 1, 1, State.HELD, vote=9, wants=True))
-            assert a.peers.faults(["b"]) == {}
-
-    asyncio.run(run())
-
-
-def test_of_what_waits_for_a_node_the_last_of_each_job_is_said(munge: Munge) -> None:
-    """A node that cannot be reached is tried again, and why not is known."""
-
-    async def run() -> None:
-        ports = {"a": free_port(), "b": free_port()}
-        a, b = Node("a", munge, ports), Node("b", munge, ports)
-        for epoch in range(3):
-            a.peers.send("b", ORDER._replace(epoch=epoch))
-            a.peers.send("b", ORDER._replace(job="8", epoch=epoch))
-            a.peers.send("b", ORDER._replace(job="9", epoch=epoch))
-        a.peers.forget("9")
-        await until(lambda: "Connect call failed" in a.peers.faults(["b"]).get("b", ""))
-        await b.begin()
-        assert await b.next() == ("a", ORDER._replace(epoch=2))
-        assert await b.next() == ("a", ORDER._replace(job="8", epoch=2))
+async def test_what_is_said_arrives_in_its_order_and_from_whom_is_proven(munge: Munge) -> None:
+    async with pair(munge) as (a, b):
+        for epoch in range(100):
+            a.peers.send("b", ORDER._replace(job=str(epoch), epoch=epoch))
+        b.peers.send("a", Report("7", 1, 1, State.HELD, vote=9, wants=True))
+        found = [await b.next() for _ in range(100)]
+        assert found == [("a", ORDER._replace(job=str(epoch), epoch=epoch)) for epoch in range(100)]
+        assert await a.next() == ("b", Report("7", 1, 1, State.HELD, vote=9, wants=True))
         assert a.peers.faults(["b"]) == {}
-        await b.peers.close()
-        a.peers.send("b", ORDER)
-        await until(lambda: "b" in a.peers.faults(["b"]))
-        again = Node("b", munge, ports)
-        await again.begin()
-        a.peers.send("b", ORDER)
-        assert await again.next() == ("a", ORDER)
-        await again.peers.close()
-        await a.peers.close()
-
-    asyncio.run(run())
 
 
-def test_a_node_of_which_no_job_is_left_is_called_no_more(munge: Munge) -> None:
-    async def run() -> None:
-        a = Node("a", munge, {"a": free_port(), "b": free_port()})
-        a.peers.send("b", ORDER)
-        await until(lambda: "b" in a.peers.faults(["b"]))
-        a.peers.forget("7")
-        task = a.peers.links["b"].task
-        assert task is not None
-        await asyncio.wait_for(task, 30)
+async def test_of_what_waits_for_a_node_the_last_of_each_job_is_said(munge: Munge) -> None:
+    """A node that cannot be reached is tried again, and why not is known."""
+    ports = {"a": free_port(), "b": free_port()}
+    a, b = Node("a", munge, ports), Node("b", munge, ports)
+    for epoch in range(3):
+        a.peers.send("b", ORDER._replace(epoch=epoch))
+        a.peers.send("b", ORDER._replace(job="8", epoch=epoch))
+        a.peers.send("b", ORDER._replace(job="9", epoch=epoch))
+    a.peers.forget("9")
+    await until(lambda: "Connect call failed" in a.peers.faults(["b"]).get("b", ""))
+    await b.begin()
+    assert await b.next() == ("a", ORDER._replace(epoch=2))
+    assert await b.next() == ("a", ORDER._replace(job="8", epoch=2))
+    assert a.peers.faults(["b"]) == {}
+    await b.peers.close()
+    a.peers.send("b", ORDER)
+    await until(lambda: "b" in a.peers.faults(["b"]))
+    again = Node("b", munge, ports)
+    await again.begin()
+    a.peers.send("b", ORDER)
+    assert await again.next() == ("a", ORDER)
+    await again.peers.close()
+    await a.peers.close()
 
-    asyncio.run(run())
+
+async def test_a_node_of_which_no_job_is_left_is_called_no_more(munge: Munge) -> None:
+    a = Node("a", munge, {"a": free_port(), "b": free_port()})
+    a.peers.send("b", ORDER)
+    await until(lambda: "b" in a.peers.faults(["b"]))
+    a.peers.forget("7")
+    task = a.peers.links["b"].task
+    assert task is not None
+    await asyncio.wait_for(task, 30)
 
 
 @pytest.mark.parametrize("moment", range(8))
-def test_a_daemon_ends_at_whatever_moment_another_one_has_ended(munge: Munge, moment: int) -> None:
+async def test_a_daemon_ends_at_whatever_moment_another_one_has_ended(
+    munge: Munge, moment: int
+) -> None:
     """moment: so many turns of the loop after the other one could not be reached."""
+    unreachable: asyncio.Future[link.Address] = asyncio.get_running_loop().create_future()
 
-    async def run() -> None:
-        unreachable: asyncio.Future[link.Address] = asyncio.get_running_loop().create_future()
+    async def address(_: str) -> link.Address:
+        return await unreachable
 
-        async def address(_: str) -> link.Address:
-            return await unreachable
-
-        peers = Peers("a", TERMS, munge, address, lambda *_: None)
-        peers.send("b", ORDER)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        unreachable.set_exception(OSError("it has ended"))
-        for _ in range(moment):
-            await asyncio.sleep(0)
-        closing = asyncio.ensure_future(peers.close())
-        done, _ = await asyncio.wait({closing}, timeout=30)
-        assert done, "it goes on"
-
-    asyncio.run(run())
+    peers = Peers(link.Own("a", TERMS, munge), address, lambda *_: None)
+    peers.send("b", ORDER)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    unreachable.set_exception(OSError("it has ended"))
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    closing = asyncio.ensure_future(peers.close())
+    done, _ = await asyncio.wait({closing}, timeout=30)
+    assert done, "it goes on"
 
 
-def test_nodes_whose_jobs_may_take_other_times_to_stop_do_not_speak(munge: Munge) -> None:
-    async def run() -> None:
-        async with pair(munge, Terms(30_000_000_000)) as (a, b):
-            a.peers.send("b", ORDER)
-            await until(lambda: "limits.drain" in a.peers.faults(["b"]).get("b", ""))
-            assert b.heard.empty()
-
-    asyncio.run(run())
+async def test_nodes_whose_jobs_may_take_other_times_to_stop_do_not_speak(munge: Munge) -> None:
+    async with pair(munge, Terms(30_000_000_000)) as (a, b):
+        a.peers.send("b", ORDER)
+        await until(lambda: "limits.drain" in a.peers.faults(["b"]).get("b", ""))
+        assert b.heard.empty()
 
 
 # -- who is no daemon of the cluster ----------------------------------------------------
@@ -225,7 +208,7 @@ async def says_it_twice(
     first = greeting.begin("a", "b", TERMS)
     writer.write(sealed.framed(greeting.to_credential(munge, first)))
     second = greeting.of_credential(munge, await link.read_frame(reader))
-    frame = sealed.Seal(greeting.keys(first, second)[0]).seal(messages.to_bytes(ORDER))
+    frame = sealed.Seal(greeting.key(first, second)).seal(messages.to_bytes(ORDER))
     writer.write(frame + frame)
 
 
@@ -235,7 +218,7 @@ async def no_message(
     first = greeting.begin("a", "b", TERMS)
     writer.write(sealed.framed(greeting.to_credential(munge, first)))
     second = greeting.of_credential(munge, await link.read_frame(reader))
-    writer.write(sealed.Seal(greeting.keys(first, second)[0]).seal(b'["o",7]'))
+    writer.write(sealed.Seal(greeting.key(first, second)).seal(b'["o",7]'))
 
 
 STRANGERS: list[tuple[Talk, int]] = [
@@ -258,38 +241,31 @@ async def ends(reader: asyncio.StreamReader) -> None:
 
 
 @pytest.mark.parametrize(("talk", "heard"), STRANGERS, ids=[t.__name__ for t, _ in STRANGERS])
-def test_a_stranger_is_turned_away(
+async def test_a_stranger_is_turned_away(
     munge: Munge, talk: Talk, heard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """heard: how many messages of it count."""
     monkeypatch.setattr(server, "GREETING_S", 1.0)
+    async with pair(munge) as (a, b):
+        reader, writer = await asyncio.open_connection("127.0.0.1", b.port)
+        await talk(reader, writer, munge)
+        await ends(reader)
+        writer.close()
+        assert b.heard.qsize() == heard
+        a.peers.send("b", ORDER)  # others are not affected
+        for _ in range(heard + 1):
+            assert await b.next() == ("a", ORDER)
 
-    async def run() -> None:
-        async with pair(munge) as (a, b):
-            reader, writer = await asyncio.open_connection("127.0.0.1", b.port)
-            await talk(reader, writer, munge)
+
+async def test_what_comes_too_fast_is_closed_before_anything_is_done_for_it(munge: Munge) -> None:
+    async with pair(munge) as (_, b):
+        b.peers.server.greetings = server.Bucket(1e-9, 3)
+        made = [await asyncio.open_connection("127.0.0.1", b.port) for _ in range(5)]
+        for reader, _ in made[3:]:
             await ends(reader)
+        assert b.peers.server.greeting == 3
+        for _, writer in made:
             writer.close()
-            assert b.heard.qsize() == heard
-            a.peers.send("b", ORDER)  # others are not affected
-            for _ in range(heard + 1):
-                assert await b.next() == ("a", ORDER)
-
-    asyncio.run(run())
-
-
-def test_what_comes_too_fast_is_closed_before_anything_is_done_for_it(munge: Munge) -> None:
-    async def run() -> None:
-        async with pair(munge) as (_, b):
-            b.peers.server.greetings = server.Bucket(1e-9, 3)
-            made = [await asyncio.open_connection("127.0.0.1", b.port) for _ in range(5)]
-            for reader, _ in made[3:]:
-                await ends(reader)
-            assert b.peers.server.greeting == 3
-            for _, writer in made:
-                writer.close()
-
-    asyncio.run(run())
 
 
 def openssl(*arguments: str) -> None:
@@ -314,51 +290,41 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tls]:
     }
 
 
-def test_daemons_speak_by_tls_where_both_are_to(munge: Munge, certificates: dict[str, Tls]) -> None:
+async def test_daemons_speak_by_tls_where_both_are_to(
+    munge: Munge, certificates: dict[str, Tls]
+) -> None:
     site = certificates["site"]
-
-    async def run() -> None:
-        async with pair(munge, secured=(site, site)) as (a, b):
-            a.peers.send("b", ORDER)
-            assert await b.next() == ("a", ORDER)
-            writer = a.peers.links["b"].writer
-            assert writer is not None
-            assert writer.get_extra_info("cipher")[1] in {"TLSv1.2", "TLSv1.3"}
-
-    asyncio.run(run())
+    async with pair(munge, secured=(site, site)) as (a, b):
+        a.peers.send("b", ORDER)
+        assert await b.next() == ("a", ORDER)
+        writer = a.peers.links["b"].writer
+        assert writer is not None
+        assert writer.get_extra_info("cipher")[1] in {"TLSv1.2", "TLSv1.3"}
 
 
 @pytest.mark.parametrize("caller", ["other", "none"])
 @pytest.mark.parametrize("calls_site", [True, False])
-def test_who_has_no_certificate_of_the_site_is_not_spoken_with(
+async def test_who_has_no_certificate_of_the_site_is_not_spoken_with(
     munge: Munge, certificates: dict[str, Tls], caller: str, calls_site: bool
 ) -> None:
     """Whichever of both calls the other one. The one that calls says so."""
     both = certificates["site"], certificates.get(caller)
-
-    async def run() -> None:
-        async with pair(munge, secured=both if not calls_site else (both[1], both[0])) as (a, b):
-            a.peers.send("b", ORDER)
-            await until(lambda: a.peers.faults(["b"]) != {})
-            assert b.heard.qsize() == 0
-
-    asyncio.run(run())
+    async with pair(munge, secured=both if not calls_site else (both[1], both[0])) as (a, b):
+        a.peers.send("b", ORDER)
+        await until(lambda: a.peers.faults(["b"]) != {})
+        assert b.heard.qsize() == 0
 
 
-def test_so_many_strangers_at_once_leave_munge_alone(munge: Munge) -> None:
-    async def run() -> None:
-        async with pair(munge) as (_, b):
-            made = [
-                await asyncio.open_connection("127.0.0.1", b.port)
-                for _ in range(server.GREETINGS + 3)
-            ]
-            await until(lambda: b.peers.server.greeting == server.GREETINGS)
-            for reader, _ in made[server.GREETINGS :]:
-                await ends(reader)
-            for _, writer in made:
-                writer.close()
-
-    asyncio.run(run())
+async def test_so_many_strangers_at_once_leave_munge_alone(munge: Munge) -> None:
+    async with pair(munge) as (_, b):
+        made = [
+            await asyncio.open_connection("127.0.0.1", b.port) for _ in range(server.GREETINGS + 3)
+        ]
+        await until(lambda: b.peers.server.greeting == server.GREETINGS)
+        for reader, _ in made[server.GREETINGS :]:
+            await ends(reader)
+        for _, writer in made:
+            writer.close()
 
 
 def test_a_credential_of_another_user_or_key_proves_nothing(

@@ -103,6 +103,12 @@ class Slurm:
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
 
+    def submit(self, number: int, options: str, **fields: Any) -> None:
+        """A job comes now."""
+        until = self.now + HOLD
+        mark = f"[gpu-lease-placer 0 {until} {options}]"
+        self.add(job(number, options, begin=until, admin_comment=mark, **fields))
+
     def view(self) -> View:
         view = View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
         return replace(self.last_given.added(view), profiles=self.profiles)
@@ -124,17 +130,15 @@ class Slurm:
         if update.job not in self.jobs:
             self._split(update.job)
         before = self.jobs[update.job]
-        after = before
-        if update.start is not None:
-            after = replace(after, begin=self.now if update.start == NOW else update.start)
-        if update.node is not None:
-            after = replace(after, required=update.node)
-        if update.comment is not None:
-            after = replace(after, comment=update.comment)
-        if update.admin_comment is not None:
-            after = replace(after, admin_comment=update.admin_comment)
         assert before.pending or (update.start is None and update.node is None), update
-        self.jobs[update.job] = after
+        told: dict[str, Any] = {
+            "begin": self.now if update.start == NOW else update.start,
+            "required": update.node,
+            "comment": update.comment,
+            "admin_comment": update.admin_comment,
+        }
+        made = {name: value for name, value in told.items() if value is not None}
+        self.jobs[update.job] = replace(before, **made)
 
     def _split(self, label: str) -> None:
         array, _, task = label.partition("_")

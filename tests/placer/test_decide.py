@@ -232,9 +232,7 @@ def test_a_clock_that_is_set_back_keeps_no_place_for_longer() -> None:
     slurm.add(job(1, "exclusion:a"))
     slurm.go(2)
     slurm.now -= 3600
-    until = slurm.now + HOLD
-    mark = f"[gpu-lease-placer 0 {until} exclusion:b]"
-    slurm.add(job(2, "exclusion:b", begin=until, admin_comment=mark))
+    slurm.submit(2, "exclusion:b")
     slurm.go(2 * SETTINGS.settle_s, 5)
     assert slurm.where("2") == ("n1", 0)
 

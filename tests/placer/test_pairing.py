@@ -14,8 +14,7 @@ from leased.admin.user_limits import UserLimits
 from leased.config.config import Config
 from leased.config.job_sets import JobSet
 from leased.config.options import PLAIN
-from leased.matching.features import USAGE, features
-from leased.matching.model import Model, Weights
+from leased.matching.model import USAGE, Model, Weights, features
 from leased.matching.profile import Kind, Profile
 from leased.placer.known_rules import asked
 from leased.placer.model import Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,11 +20,20 @@ def slurm(nodes: int = 1, **fields: int) -> Slurm:
     return Slurm([node(f"n{n + 1}", **fields) for n in range(nodes)], settings=RESERVES)
 
 
-def put(there: Slurm, number: int, options: str, **fields: object) -> None:
-    """A job that is submitted now."""
-    until = there.now + HOLD
-    mark = f"[gpu-lease-placer 0 {until} {options}]"
-    there.add(job(number, options, begin=until, admin_comment=mark, **fields))
+def comes(there: Slurm, number: int, options: str, **fields: Any) -> None:
+    """One more job comes, and the placer and Slurm have their turns."""
+    there.submit(number, options, **fields)
+    there.go(2)
+
+
+def waited(nodes: int = 1, ends_s: int = 0) -> Slurm:
+    """Job 1 has waited for a GPU until one is kept for it: job 9 is there, until when if that is
+    known."""
+    there = slurm(nodes)
+    there.add(running(job(9), "n1", end=T0 + ends_s if ends_s else 0))
+    there.submit(1, "exclusion:a")
+    there.go(PATIENCE + 10)
+    return there
 
 
 def crowd(there: Slurm, seconds: int) -> None:
@@ -31,7 +41,7 @@ def crowd(there: Slurm, seconds: int) -> None:
     for second in range(seconds):
         if second % 40 == 0:
             number = 1000 + (there.now - T0) // 40
-            put(there, number, "request:0.1", limit_s=100, priority=10**7 + number)
+            there.submit(number, "request:0.1", limit_s=100, priority=10**7 + number)
         there.go(1)
 
 
@@ -39,12 +49,12 @@ def crowd(there: Slurm, seconds: int) -> None:
 def test_a_job_that_others_would_keep_waiting_for_ever_starts(options: str) -> None:
     there = slurm()
     crowd(there, 100)
-    put(there, 1, options)
+    there.submit(1, options)
     crowd(there, PATIENCE + 100 + SETTINGS.settle_s + 10)
     assert there.where("1") == ("n1", 0)
     without = replace(slurm(), settings=SETTINGS)
     crowd(without, 100)
-    put(without, 1, options)
+    without.submit(1, options)
     crowd(without, 2000)
     assert without.where("1") is None, "or else the test shows nothing"
 
@@ -52,26 +62,21 @@ def test_a_job_that_others_would_keep_waiting_for_ever_starts(options: str) -> N
 def test_it_says_so_in_the_comments_of_both() -> None:
     there = slurm(2)
     there.add(running(job(8), "n1", end=T0 + 1000), running(job(9), "n2", end=T0 + 500))
-    put(there, 1, "exclusion:a")
+    there.submit(1, "exclusion:a")
     there.go(PATIENCE + 40)
     assert "waits: n2 is kept for it; no GPU can take the job" in reason(there.jobs["1"])
-    put(there, 2, "request:0.2", required="n2")
-    put(there, 3, "request:0.2")
-    there.go(2)
+    there.submit(2, "request:0.2", required="n2")
+    comes(there, 3, "request:0.2")
     assert f"n2 GPU 0: {KEPT}" in reason(there.jobs["2"])
     assert there.where("3") == ("n1", 0), "there it is in nobody's way"
 
 
 def test_a_job_that_ends_in_time_goes_there_and_a_longer_one_does_not() -> None:
-    there = slurm()
-    there.add(running(job(9), "n1", end=T0 + 600))
-    put(there, 1, "exclusion:a")
-    there.go(PATIENCE + 10)
+    there = waited(ends_s=600)
     left = T0 + 600 - there.now
-    put(there, 2, "request:0.2", limit_s=left - SETTINGS.settle_s + 1)
-    put(there, 3, "request:0.2", limit_s=left - SETTINGS.settle_s - 5)
-    put(there, 4, "request:0.2")
-    there.go(2)
+    there.submit(2, "request:0.2", limit_s=left - SETTINGS.settle_s + 1)
+    there.submit(3, "request:0.2", limit_s=left - SETTINGS.settle_s - 5)
+    comes(there, 4, "request:0.2")
     assert there.where("3") == ("n1", 0)
     assert (there.where("2"), there.where("4")) == (None, None)
     there.go(T0 + 602 - there.now)
@@ -81,11 +86,10 @@ def test_a_job_that_ends_in_time_goes_there_and_a_longer_one_does_not() -> None:
 def test_a_job_that_is_not_in_its_way_goes_there() -> None:
     there = slurm()
     there.add(running(job(9, "request:0.5"), "n1", end=T0 + 600))
-    put(there, 1, "request:0.6")
+    there.submit(1, "request:0.6")
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.4")
-    put(there, 3, "request:0.1")
-    there.go(2)
+    there.submit(2, "request:0.4")
+    comes(there, 3, "request:0.1")
     assert there.where("2") == ("n1", 0), "0.6 is left for the other when job 9 has ended"
     assert KEPT in reason(there.jobs["3"]), "now it would not be"
 
@@ -94,10 +98,10 @@ def test_the_other_gpus_of_its_node_take_jobs() -> None:
     typed = replace(node("n1"), gpus=(("g0", 4), ("g1", 4)))
     there = Slurm([typed], settings=RESERVES)
     there.add(running(job(8), "n1", 0), running(job(9), "n1", 1))
-    put(there, 1, "exclusion:a", gpu_type="g0")
+    there.submit(1, "exclusion:a", gpu_type="g0")
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2", gpu_type="g1")
-    put(there, 3, "request:0.2", gpu_type="g0")
+    there.submit(2, "request:0.2", gpu_type="g1")
+    there.submit(3, "request:0.2", gpu_type="g0")
     turns = there.turn()
     assert [ticket.gpu for _, _, ticket in turns.starts if ticket] == [1]
 
@@ -105,10 +109,9 @@ def test_the_other_gpus_of_its_node_take_jobs() -> None:
 def test_cpus_are_kept_too() -> None:
     there = Slurm([node("n1", idle_cpus=2)], settings=RESERVES)
     there.add(replace(running(job(9), "n1", end=T0 + 600), cpus=6, given={}, shards=0))
-    put(there, 1, "affinity:a", cpus=8)
+    there.submit(1, "affinity:a", cpus=8)
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2", cpus=2)
-    there.go(2)
+    comes(there, 2, "request:0.2", cpus=2)
     assert KEPT in reason(there.jobs["2"])
 
 
@@ -116,21 +119,20 @@ def test_its_affinity_label_is_not_taken_elsewhere() -> None:
     """With its label there, the job would have to follow to a GPU that has no room for it."""
     there = slurm(2)
     there.add(running(job(8), "n1", end=T0 + 500), running(job(9), "n2"))
-    put(there, 1, "affinity:a", shards=4)
+    there.submit(1, "affinity:a", shards=4)
     there.go(PATIENCE + 10)
     there.nodes.append(node("n3", shards=1))
-    put(there, 2, "affinity:a")
-    put(there, 3, "affinity:b")
-    there.go(2)
+    there.submit(2, "affinity:a")
+    comes(there, 3, "affinity:b")
     assert (there.where("2"), there.where("3")) == (None, ("n3", 0))
 
 
 def test_the_one_that_has_waited_longest_is_first() -> None:
     there = slurm()
     there.add(running(job(9), "n1", end=T0 + 400))
-    put(there, 2, "exclusion:b")
+    there.submit(2, "exclusion:b")
     there.go(20)
-    put(there, 1, "exclusion:a", priority=10**8)
+    there.submit(1, "exclusion:a", priority=10**8)
     there.go(380)
     there.go(3)
     assert (there.where("2"), there.where("1")) == (("n1", 0), None)
@@ -139,11 +141,10 @@ def test_the_one_that_has_waited_longest_is_first() -> None:
 def test_of_jobs_that_end_nobody_knows_when_the_fewest_are_waited_for() -> None:
     there = slurm(2)
     there.add(running(job(7), "n1"), running(job(8), "n1"), running(job(9), "n2"))
-    put(there, 1, "exclusion:a")
+    there.submit(1, "exclusion:a")
     there.go(PATIENCE + 40)
     assert "n2 is kept for it" in reason(there.jobs["1"])
-    put(there, 2, "request:0.1", required="n2")
-    there.go(2)
+    comes(there, 2, "request:0.1", required="n2")
     assert KEPT in reason(there.jobs["2"])
     there.end("9")
     there.go(2)
@@ -165,10 +166,9 @@ def test_a_job_for_which_a_place_is_not_what_is_missing_keeps_none(
 ) -> None:
     there = slurm()
     there.add(running(job(9), "n1"))
-    put(there, 1, "exclusion:a", **fields)
+    there.submit(1, "exclusion:a", **fields)
     there.go(2 * PATIENCE)
-    put(there, 2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert there.where("2") == ("n1", 0)
 
 
@@ -176,12 +176,11 @@ def test_a_job_whose_node_is_down_keeps_no_other_job_waiting() -> None:
     there = slurm(2)
     there.nodes[1] = replace(there.nodes[1], usable=False)
     there.add(running(job(9), "n1", end=T0 + 500))
-    put(there, 1, "exclusion:a", required="n2")
+    there.submit(1, "exclusion:a", required="n2")
     there.go(10)
-    put(there, 2, "exclusion:b")
+    there.submit(2, "exclusion:b")
     there.go(PATIENCE + 20)
-    put(there, 3, "request:0.2")
-    there.go(2)
+    comes(there, 3, "request:0.2")
     assert KEPT in reason(there.jobs["3"]), "for job 2, since nothing can be kept for job 1"
 
 
@@ -189,9 +188,9 @@ def test_where_slurm_does_not_start_the_job_the_others_go_on() -> None:
     there = slurm()
     there.starts = lambda one: one.job_id != 1
     there.add(running(job(9), "n1", end=T0 + 100))
-    put(there, 1, "exclusion:a")
+    there.submit(1, "exclusion:a")
     there.go(90)
-    put(there, 2, "request:0.2")
+    there.submit(2, "request:0.2")
     there.go(30)
     assert KEPT in reason(there.jobs["2"]) or "exclusion:a may be there" in reason(there.jobs["2"])
     there.go(2 * SETTINGS.settle_s)
@@ -202,9 +201,9 @@ def test_where_slurm_does_not_start_the_job_the_others_go_on() -> None:
 def test_tasks_of_an_array_get_one_reservation_after_the_other() -> None:
     there = slurm()
     there.add(running(job(9), "n1", end=T0 + 100))
-    put(there, 5, "exclusion:a,request:0.9", array_id=5, tasks="1,2", limit_s=50)
+    there.submit(5, "exclusion:a,request:0.9", array_id=5, tasks="1,2", limit_s=50)
     there.go(90)
-    put(there, 1, "request:0.2", limit_s=300)
+    there.submit(1, "request:0.2", limit_s=300)
     there.go(15)
     assert (there.where("5_1"), there.where("1")) == (("n1", 0), None)
     there.go(60)
@@ -216,30 +215,23 @@ def test_tasks_of_an_array_get_one_reservation_after_the_other() -> None:
 def test_with_none_allowed_nothing_is_kept() -> None:
     there = replace(slurm(), settings=SETTINGS)
     there.add(running(job(9), "n1"))
-    put(there, 1, "exclusion:a")
+    there.submit(1, "exclusion:a")
     there.go(1000, 5)
-    put(there, 2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert there.where("2") == ("n1", 0)
 
 
 def test_jobs_that_end_nobody_knows_when_keep_nobody_waiting_for_ever() -> None:
     """A job that cannot be promised a time shares the GPU's free times with the others."""
-    there = slurm()
-    there.add(running(job(9), "n1"))
-    put(there, 1, "exclusion:a")
-    there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2")
-    there.go(2)
+    there = waited()
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
     there.go(PATIENCE)
     assert there.where("2") == ("n1", 0)
-    put(there, 3, "request:0.2")
-    there.go(2)
+    comes(there, 3, "request:0.2")
     assert there.where("3") == ("n1", 0)
     there.go(PATIENCE + 10)
-    put(there, 4, "request:0.2")
-    there.go(2)
+    comes(there, 4, "request:0.2")
     assert KEPT in reason(there.jobs["4"]), "its wait has counted from the beginning"
 
 
@@ -248,9 +240,9 @@ def test_jobs_that_run_longer_than_their_limits_keep_nobody_waiting_for_ever() -
     there = slurm()
     there.end_in_time = lambda: None  # type: ignore[method-assign]
     there.add(running(job(9), "n1", end=T0 + 100))
-    put(there, 1, "exclusion:a")
+    there.submit(1, "exclusion:a")
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2")
+    there.submit(2, "request:0.2")
     there.go(100 + PATIENCE - there.now + T0)
     assert KEPT in reason(there.jobs["2"])
     there.go(5)
@@ -261,9 +253,9 @@ def test_many_jobs_of_one_user_keep_a_gpu_no_longer_than_one() -> None:
     there = slurm()
     there.add(running(job(9), "n1"))
     for number in range(1, 6):
-        put(there, number, "exclusion:a")
+        there.submit(number, "exclusion:a")
     there.go(PATIENCE + 10)
-    put(there, 10, "request:0.2", user_id=1001)
+    there.submit(10, "request:0.2", user_id=1001)
     there.go(PATIENCE)
     assert there.where("10") == ("n1", 0)
 
@@ -273,12 +265,11 @@ def test_jobs_for_which_nothing_can_be_kept_are_in_nobody_s_way() -> None:
     there.nodes[1] = replace(there.nodes[1], usable=False)
     there.add(running(job(9), "n1", end=T0 + 500))
     for number in range(100, 120):
-        put(there, number, "exclusion:a", required="n2")
+        there.submit(number, "exclusion:a", required="n2")
     there.go(2)
-    put(there, 1, "exclusion:b")
+    there.submit(1, "exclusion:b")
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
 
 
@@ -287,7 +278,7 @@ def test_what_is_remembered_does_not_change_while_nothing_happens() -> None:
     there = slurm(2)
     there.nodes[1] = replace(there.nodes[1], usable=False)
     there.add(running(job(9), "n1", end=T0 + 5000))
-    put(there, 1, "exclusion:a", required="n2")
+    there.submit(1, "exclusion:a", required="n2")
     there.go(PATIENCE + HOLD)
     before = there.tickets
     there.go(5)
@@ -297,11 +288,10 @@ def test_what_is_remembered_does_not_change_while_nothing_happens() -> None:
 def test_nothing_is_kept_for_a_job_whose_partition_is_closed() -> None:
     there = slurm()
     there.add(running(job(9), "n1", end=T0 + 1000))
-    put(there, 1, "exclusion:a", partitions=("low",))
+    there.submit(1, "exclusion:a", partitions=("low",))
     there.nodes[0] = replace(there.nodes[0], partitions=("gpu", "low"))
     there.go(PATIENCE + 10)
-    put(there, 2, "request:0.2")
-    there.go(2)
+    comes(there, 2, "request:0.2")
     assert KEPT in reason(there.jobs["2"])
     there.closed = frozenset({"low"})
     there.go(2)
@@ -311,11 +301,10 @@ def test_nothing_is_kept_for_a_job_whose_partition_is_closed() -> None:
 def test_nothing_is_kept_for_an_array_that_may_have_no_further_task() -> None:
     there = slurm(2)
     there.add(running(job(9), "n1", end=T0 + 1000))
-    put(there, 5, "exclusion:a,request:0.9", array_id=5, tasks="1,2,3")
+    there.submit(5, "exclusion:a,request:0.9", array_id=5, tasks="1,2,3")
     there.go(PATIENCE + 10)
     assert there.where("5_1") == ("n2", 0)
-    put(there, 2, "request:0.2", required="n1")
-    there.go(2)
+    comes(there, 2, "request:0.2", required="n1")
     assert KEPT in reason(there.jobs["2"])
     whole = there.jobs["5_[2,3]"]
     there.jobs["5_[2,3]"] = replace(whole, tasks_at_once=1)
@@ -343,9 +332,9 @@ def test_it_starts_by_the_time_that_is_known_when_a_gpu_is_first_kept_for_it(
     there = replace(slurm(nodes, gpus=gpus, shards=3), settings=replace(SETTINGS, reserve_s=20))
     promise: float | None = None
     for number, (asks, shards, pause, limit_s) in enumerate(coming, 100):
-        put(there, number, asks, shards=shards, limit_s=limit_s, priority=10**8)
+        there.submit(number, asks, shards=shards, limit_s=limit_s, priority=10**8)
         if number == 103:
-            put(there, 1, options, shards=2)
+            there.submit(1, options, shards=2)
         for _ in range(pause):
             kept = there.turn().reserved
             if kept is not None and kept.job.job_id == 1:

@@ -55,37 +55,15 @@ class Placing(RuleBasedStateMachine):
 
     @rule(options=OPTIONS, comment=ODD, shards=st.integers(1, 3), user=st.integers(0, 2))
     def submit(self, options: str, comment: str, shards: int, user: int) -> None:
-        number = next(self.numbers)
-        until = self.slurm.now + HOLD
-        mark = f"[gpu-lease-placer 0 {until} {options}]"
-        theirs = marks.without_reason(comment)
-        self._put(
-            job(
-                number,
-                options,
-                begin=until,
-                admin_comment=mark,
-                comment=theirs,
-                shards=shards,
-                user_id=user,
-            )
-        )
+        number, theirs = next(self.numbers), marks.without_reason(comment)
+        self.slurm.submit(number, options, comment=theirs, shards=shards, user_id=user)
         self.comments[str(number)] = theirs
 
     @rule(options=OPTIONS, tasks=st.integers(2, 4))
     def submit_array(self, options: str, tasks: int) -> None:
         number = next(self.numbers) * 1000
-        until = self.slurm.now + HOLD
-        self._put(
-            job(
-                number,
-                options,
-                begin=until,
-                admin_comment=f"[gpu-lease-placer 0 {until} {options}]",
-                array_id=number,
-                tasks=",".join(map(str, range(tasks))),
-            )
-        )
+        listed = ",".join(map(str, range(tasks)))
+        self.slurm.submit(number, options, array_id=number, tasks=listed)
 
     @rule(data=st.data())
     def hold_or_release(self, data: st.DataObject) -> None:

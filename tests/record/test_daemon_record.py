@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from leased.sim import history, observed, replay
 from leased.sim.jobs import MS, Setting
 from leased.sim.run import run
 from tests.conftest import Start
-from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError, wait_until
 from tests.support.programs import SET_UP, line, tell
 from tests.support.tenant import register
@@ -44,19 +42,6 @@ while not os.path.exists(sys.argv[1]):
 say("done"); sys.stdin.readline()
 """
 )
-
-
-@pytest.fixture
-def path(short_dir: Path) -> Path:
-    return short_dir / "record"
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[Leased]:
-    """gpu-leased that records."""
-    env, extra = os.environ | emulated_gpu.env, f'record = "{path}"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

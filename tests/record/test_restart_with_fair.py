@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-from collections.abc import Iterator
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.server import EmulatedGpu
 from tests.node.test_restart import WORK, wait_for_handoffs
 from tests.record.test_daemon_record import checked, lines
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import line, output, tell
 
-pytestmark = pytest.mark.long  # each test starts a daemon
+pytestmark = [
+    pytest.mark.long,  # each test starts a daemon
+    pytest.mark.parametrize("leased", ['[device]\npolicy = "fair"\n'], indirect=True),
+]
 
 
-@pytest.fixture
-def path(short_dir: Path) -> Path:
-    return short_dir / "record"
+def begun(tenant: Start, *numbers: int) -> list[subprocess.Popen[str]]:
+    jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in numbers]
+    for job in jobs:
+        line(job)
+    return jobs
 
 
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[Leased]:
-    """gpu-leased that records and is fair."""
-    env = os.environ | emulated_gpu.env
-    extra = f'record = "{path}"\n[device]\npolicy = "fair"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
-        yield daemon
+def end(jobs: list[subprocess.Popen[str]]) -> None:
+    for job in jobs:
+        tell(job)
+    for job in jobs:
+        output(job)
 
 
 def stored(leased: Leased) -> dict[int, str]:
@@ -50,9 +51,7 @@ def restored(path: Path) -> dict[int, str]:
 def test_deficits_go_on_in_the_next_daemon(
     leased: Leased, tenant: Start, path: Path, killed: bool
 ) -> None:
-    jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2)]
-    for job in jobs:
-        line(job)
+    jobs = begun(tenant, 1, 2)
     wait_for_handoffs(leased, 4)
     wait_until("both to be in the store", lambda: stored(leased).keys() == {1, 2})
     leased.kill() if killed else leased.stop()
@@ -61,18 +60,13 @@ def test_deficits_go_on_in_the_next_daemon(
     leased.start()
     wait_until("the new daemon's record", lambda: restored(path) == before)
     wait_for_handoffs(leased, 2)
-    for job in jobs:
-        tell(job)
-    for job in jobs:
-        output(job)
+    end(jobs)
     leased.stop()
     checked(path)
 
 
 def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Path) -> None:
-    jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2, 3)]
-    for job in jobs:
-        line(job)
+    jobs = begun(tenant, 1, 2, 3)
     wait_until("all to be in the store", lambda: stored(leased).keys() == {1, 2, 3})
     leased.kill()
     good = stored(leased)[3]
@@ -86,7 +80,4 @@ def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Pa
     ]
     assert len(warnings) == 1, warnings
     assert "what the policies had stored of 2 jobs (1, 2) cannot be used" in warnings[0]
-    for job in jobs:
-        tell(job)
-    for job in jobs:
-        output(job)
+    end(jobs)

@@ -45,11 +45,11 @@ def files(directory: Path) -> list[Path]:
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     memory, fresh = FakeMemory(), FakeMemory()
-    index = bytes_file.write(memory, RANGES, tmp_path, "1")
+    index = bytes_file.write(memory.read, RANGES, tmp_path, "1")
     assert [n for n, one in enumerate(index.sums) if one is None] == [3]
     for part in fresh.parts.values():
         part[:] = bytes(len(part))
-    assert bytes_file.restore(fresh, tmp_path, "1") == index
+    assert bytes_file.restore(fresh.write, tmp_path, "1") == index
     assert fresh.parts == memory.parts
     assert sum(file.stat().st_blocks * 512 for file in files(tmp_path)) < 3 * BLOCK
     assert sum(file.stat().st_size > 0 for file in files(tmp_path)) == len(index.sums)
@@ -58,16 +58,16 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 def test_more_blocks_than_files(tmp_path: Path) -> None:
     size = (2 * FILES + 1) * BLOCK // 2
     memory, fresh = (FakeMemory(ranges=[(0, size), (1 << 40, size + 1)]) for _ in range(2))
-    bytes_file.write(memory, memory.ranges, tmp_path, "1")
+    bytes_file.write(memory.read, memory.ranges, tmp_path, "1")
     for part in fresh.parts.values():
         part[:] = bytes(len(part))
-    bytes_file.restore(fresh, tmp_path, "1")
+    bytes_file.restore(fresh.write, tmp_path, "1")
     assert fresh.parts == memory.parts
 
 
 def test_a_write_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="Input/output error"):
-        bytes_file.write(FakeMemory(broken=RANGES[-1][0]), RANGES, tmp_path, "1")
+        bytes_file.write(FakeMemory(broken=RANGES[-1][0]).read, RANGES, tmp_path, "1")
     with pytest.raises(Damaged, match="cannot be read"):
         bytes_file.verify(tmp_path, "1")
     assert bytes_file.missing_bytes(tmp_path, "1", RANGES) < 2 * BLOCK
@@ -80,20 +80,20 @@ def test_a_write_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         return pwrite(file, data, at)
 
     monkeypatch.setattr(os, "pwrite", watched)
-    bytes_file.write(memory, RANGES, tmp_path, "1")
-    assert written == {"1.1.bytes", "1.4.bytes", "1.index.new"}
+    bytes_file.write(memory.read, RANGES, tmp_path, "1")
+    assert written == {"1.1.bytes", "1.4.bytes"}
     fresh = FakeMemory()
-    bytes_file.restore(fresh, tmp_path, "1")
+    bytes_file.restore(fresh.write, tmp_path, "1")
     assert fresh.parts == memory.parts
 
 
 @pytest.mark.parametrize("zeroed", [False, True])
 def test_a_block_that_is_all_zeros_by_now_is_so_in_the_file(tmp_path: Path, zeroed: bool) -> None:
     memory = FakeMemory()
-    bytes_file.write(memory, RANGES, tmp_path, "1")
+    bytes_file.write(memory.read, RANGES, tmp_path, "1")
     if zeroed:
         memory.parts[1 << 30][:] = bytes(2 * BLOCK + 5)
-    index = bytes_file.write(memory, RANGES, tmp_path, "1")
+    index = bytes_file.write(memory.read, RANGES, tmp_path, "1")
     assert index.sums[:3].count(None) == (3 if zeroed else 0)
     assert bytes_file.verify(tmp_path, "1") == index
     zeros = sum(file.read_bytes().count(0) for file in files(tmp_path)[:3])
@@ -102,7 +102,7 @@ def test_a_block_that_is_all_zeros_by_now_is_so_in_the_file(tmp_path: Path, zero
 
 @pytest.mark.parametrize("how", ["changed", "cut", "gone", "index"])
 def test_what_is_damaged_is_named(tmp_path: Path, how: str) -> None:
-    bytes_file.write(FakeMemory(), RANGES, tmp_path, "1")
+    bytes_file.write(FakeMemory().read, RANGES, tmp_path, "1")
     file = tmp_path / "1.1.bytes"
     if how == "changed":
         with file.open("r+b") as opened:

@@ -12,7 +12,7 @@ from leased.saving.directory import Directory
 
 
 def finished(directory: Directory, job: str) -> None:
-    directory.prepare()
+    directory.make(to_write=True)
     directory.finish({"job": job})
 
 

@@ -57,22 +57,24 @@ kill -STOP $3
 
 
 class Run:
-    def __init__(self, tenant: Start, leased: Leased, tmp_path: Path, criu: str, *turns: str):
+    """criu: what stands in its place; it STOPS the processes."""
+
+    def __init__(self, tenant: Start, leased: Leased, tmp_path: Path):
         self._orders, self._turn = tmp_path / "orders", 0
         self._orders.mkdir()
         self.place = tmp_path / "saved"
-        bin_dir = tmp_path / "bin"
-        bin_dir.mkdir()
-        (bin_dir / "criu").write_text(criu)
-        (bin_dir / "criu").chmod(0o755)
-        program = [sys.executable, "-c", PROGRAM, "96", *(turns or ("3",)), str(self._orders)]
+        self.criu = tmp_path / "bin" / "criu"
+        self.criu.parent.mkdir()
+        self.criu.write_text(STOPS)
+        self.criu.chmod(0o755)
+        program = [sys.executable, "-c", PROGRAM, "96", "3", str(self._orders)]
         socket = str(leased.admin_socket.with_name("tenant.sock"))
         self.process = tenant(
             JOB,
             "tq:1,memory:swap",
             *("-m", "leased.cli.ctl", "--socket", socket),
             *("run", "--checkpoint", str(self.place), "--", *program),
-            env={"PATH": f"{bin_dir}:{os.environ['PATH']}", "SLURM_JOB_ID": str(JOB)},
+            env={"PATH": f"{self.criu.parent}:{os.environ['PATH']}", "SLURM_JOB_ID": str(JOB)},
         )
         assert line(self.process) == "ready"
 
@@ -89,12 +91,19 @@ class Run:
         return sorted(Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def ends(self) -> None:
+        """It works on until it does."""
+        while self._turn < 3:
+            self.works()
         _, said = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, said
 
 
-def test_a_job_is_saved_and_goes_on(tenant: Start, leased: Leased, tmp_path: Path) -> None:
-    run = Run(tenant, leased, tmp_path, STOPS)
+@pytest.fixture
+def run(tenant: Start, leased: Leased, tmp_path: Path) -> Run:
+    return Run(tenant, leased, tmp_path)
+
+
+def test_a_job_is_saved_and_goes_on(run: Run) -> None:
     run.works()
     told = run.save()
     assert told["bytes"] == (96 + 64) * MIB
@@ -106,46 +115,35 @@ def test_a_job_is_saved_and_goes_on(tenant: Start, leased: Leased, tmp_path: Pat
     files = list(saved.glob(f"{pid}.*.bytes"))
     assert sum(file.stat().st_blocks * 512 for file in files) <= 104 * MIB  # the rest is zeros
     assert not any(path.stat().st_mode & 0o077 for path in (run.place, saved, *files))
-    run.works()
     run.ends()
     assert not saved.exists()
 
 
-def test_no_descriptors_are_left_over(tenant: Start, leased: Leased, tmp_path: Path) -> None:
+def test_no_descriptors_are_left_over(run: Run) -> None:
     """A program that is saved every few minutes is so for weeks."""
-    run = Run(tenant, leased, tmp_path, STOPS)
     run.save()
     before = run.descriptors()
     for _ in range(2):
         run.save()
     assert run.descriptors() == before
-    for _ in range(3):
-        run.works()
     run.ends()
 
 
-def test_where_criu_fails_the_job_goes_on_with_all_it_had(
-    tenant: Start, leased: Leased, tmp_path: Path
-) -> None:
-    run = Run(tenant, leased, tmp_path, FAILS)
+def test_where_criu_fails_the_job_goes_on_with_all_it_had(run: Run) -> None:
+    run.criu.write_text(FAILS)
     run.works()
     with pytest.raises(Refused, match="criu cannot save it"):
         run.save()
-    run.works()
-    run.works()
     run.ends()
 
 
 @pytest.mark.parametrize("call", ["lock", "checkpoint"])
 def test_where_the_driver_fails_the_job_goes_on_with_all_it_had(
-    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, tmp_path: Path, call: str
+    run: Run, emulated_gpu: EmulatedGpu, call: str
 ) -> None:
-    run = Run(tenant, leased, tmp_path, STOPS)
     emulated_gpu.fail(0, call)
     with pytest.raises(Refused, match="OPERATING_SYSTEM"):
         run.save()
-    for _ in range(3):
-        run.works()
     run.ends()
 
 
@@ -159,26 +157,21 @@ kill -STOP $3
 
 
 def test_a_daemon_that_dies_meanwhile_leaves_the_job_to_the_next_one(
-    tenant: Start, leased: Leased, tmp_path: Path
+    run: Run, leased: Leased
 ) -> None:
-    run = Run(tenant, leased, tmp_path, WAITS)
+    run.criu.write_text(WAITS)
     run.works()
     with ThreadPoolExecutor(1) as pool:
         saved = pool.submit(run.save)
-        wait_until("criu to begin", (tmp_path / "bin" / "criu.waits").exists)
+        wait_until("criu to begin", run.criu.with_name("criu.waits").exists)
         leased.kill()
         leased.start()
-        (tmp_path / "bin" / "criu.goes").touch()
+        run.criu.with_name("criu.goes").touch()
         assert saved.result()["bytes"] == (96 + 64) * MIB
-    run.works()
-    run.works()
     run.ends()
 
 
-def test_a_disk_that_is_full_leaves_the_job_all_it_had(
-    tenant: Start, leased: Leased, tmp_path: Path
-) -> None:
-    run = Run(tenant, leased, tmp_path, STOPS)
+def test_a_disk_that_is_full_leaves_the_job_all_it_had(run: Run) -> None:
     run.works()
     (runner,) = children_of(run.process.pid)
     resource.prlimit(runner, resource.RLIMIT_FSIZE, (6 * MIB, resource.RLIM_INFINITY))
@@ -188,7 +181,6 @@ def test_a_disk_that_is_full_leaves_the_job_all_it_had(
     resource.prlimit(runner, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     run.works()
     assert run.save()["bytes"] == (96 + 64) * MIB
-    run.works()
     run.ends()
 
 
@@ -205,12 +197,11 @@ exit 1
 
 
 def test_a_program_whose_memory_cannot_be_read_back_ends_and_its_last_checkpoint_stays(
-    tenant: Start, leased: Leased, tmp_path: Path
+    run: Run,
 ) -> None:
-    run = Run(tenant, leased, tmp_path, STOPS)
     run.works()
     run.save()
-    (tmp_path / "bin" / "criu").write_text(SPOILS)
+    run.criu.write_text(SPOILS)
     with pytest.raises(Refused, match=r"is damaged at byte \d+; it is lost, and its program ends"):
         run.save()
     _, said = run.process.communicate(timeout=60)

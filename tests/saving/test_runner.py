@@ -76,6 +76,14 @@ class Run:
     def go(self, n: int) -> None:
         (self.orders / str(n)).touch()
 
+    def ends(self, process: subprocess.Popen[str]) -> str:
+        """Let it count to its end; returns what gpu-leasectl has said."""
+        for n in range(4):
+            self.go(n)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        return said
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
@@ -129,9 +137,7 @@ def test_a_socket_of_the_network_is_refused_and_the_program_goes_on(run: Run) ->
         ask_runner(JOB, {"directory": str(run.place), "requeue": False})
     run.go(0)
     run.wait_for(1)
-    run.go(1)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    run.ends(process)
 
 
 ARRAY = str(int(JOB) - 1)
@@ -163,10 +169,7 @@ def test_a_job_is_asked_by_each_of_its_names(
         assert status == ExitStatus.REFUSED
         answered = f"goes on from {run.place}, not from {elsewhere}" in capsys.readouterr().err
         assert answered == (typed in names), typed
-    for n in range(4):
-        run.go(n)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    run.ends(process)
 
 
 # Has the socket of a job of root's, as another user.
@@ -193,12 +196,7 @@ def test_another_user_who_has_its_socket_does_not_keep_a_program_from_running(
     with subprocess.Popen(squats, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "has it\n"
-        process = run.start()
-        for n in range(4):
-            run.go(n)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-        assert "another user has the socket" in said
+        assert "another user has the socket" in run.ends(run.start())
         assert other.stdin is not None
         other.stdin.close()
 
@@ -210,9 +208,7 @@ def test_a_second_runner_of_a_job_is_refused(run: Run) -> None:
     _, said = second.communicate(timeout=60)
     assert second.returncode == ExitStatus.REFUSED
     assert "has a program that can be saved already" in said
-    for n in range(4):
-        run.go(n)
-    assert first.wait(60) == 0
+    run.ends(first)
 
 
 def test_what_hinders_is_named() -> None:
@@ -242,4 +238,4 @@ def test_a_directory_that_is_not_ones_own_is_refused(tmp_path: Path, fault: str)
     else:
         pytest.skip("only root makes a directory somebody else's")
     with pytest.raises(Refused, match="not yours" if fault == "owner" else "others may write"):
-        directory.prepare()
+        directory.make(to_write=True)

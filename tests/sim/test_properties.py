@@ -13,30 +13,37 @@ from leased.sim.trace import cycles
 from tests.support.together import zip_strict
 
 GPUS = 2
+NODES = {1: ((0,),), 3: ((0,), (2,), (0, 1), (1, 2), (0, 1, 2))}  # that a job may be on, of so many
 TIMES = st.sampled_from((0, 20 * MS, 300 * MS, 2 * S))
 LISTS = st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4)
 BURSTS: st.SearchStrategy[list[tuple[int, int]]] = LISTS.filter(
     lambda bursts: any(gpu for gpu, _ in bursts)
 )
-JOBS = st.builds(
-    Job,
-    name=st.just("job"),
-    memory=st.sampled_from((0, GIB, 5 * GIB, 9 * GIB, 10 * GIB)),
-    bursts=BURSTS.map(tuple),
-    gpus=st.sampled_from(((0,), (1,), (0, 1))),
-    submit=TIMES,
-    lock=st.sampled_from(LOCKS),
-    quantum=st.sampled_from((50 * MS, S, 30 * S)),
-    swaps=st.booleans(),
-    drain=st.sampled_from((0, 100 * MS)),
-    touches_bytes_s=st.sampled_from((0.0, 20.0 * GIB)),
-    idle_check=st.sampled_from((None, S)),
-)
-TRACES = st.builds(
-    Trace,
-    st.sampled_from((Gpu(10 * GIB), Gpu(10 * GIB, side_by_side=1.5))).map(lambda g: (g,) * GPUS),
-    st.lists(JOBS, min_size=1, max_size=5).map(tuple),
-)
+
+
+def traces(nodes: int) -> st.SearchStrategy[Trace]:
+    jobs = st.builds(
+        Job,
+        name=st.just("job"),
+        memory=st.sampled_from((0, GIB, 5 * GIB, 9 * GIB, 10 * GIB)),
+        bursts=BURSTS.map(tuple),
+        gpus=st.sampled_from(((0,), (1,), (0, 1))),
+        nodes=st.sampled_from(NODES[nodes]),
+        submit=TIMES,
+        lock=st.sampled_from(LOCKS),
+        quantum=st.sampled_from((50 * MS, S, 30 * S)),
+        swaps=st.booleans(),
+        drain=st.sampled_from((0, 100 * MS)),
+        touches_bytes_s=st.sampled_from((0.0, 20.0 * GIB)),
+        idle_check=st.sampled_from((None, S)) if nodes == 1 else st.none(),
+    )
+    gpus = st.sampled_from((Gpu(10 * GIB), Gpu(10 * GIB, side_by_side=1.5)))
+    latency = st.sampled_from((1, MS // 5, 20 * MS))
+    some = st.lists(jobs, min_size=1, max_size=6).map(tuple)
+    return st.builds(Trace, gpus.map(lambda gpu: (gpu,) * GPUS), some, st.just(nodes), latency)
+
+
+TRACES = st.sampled_from(sorted(NODES)).flatmap(traces)
 SETTINGS = st.builds(
     Setting,
     policy=st.sampled_from(policy.names()),
@@ -46,7 +53,7 @@ SETTINGS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(TRACES, SETTINGS)
 def test_all_work_is_done_and_nobody_ends_before_its_own_work(
     trace: Trace, setting: Setting
@@ -54,25 +61,28 @@ def test_all_work_is_done_and_nobody_ends_before_its_own_work(
     simulation = Simulation(trace, setting)
     found = simulation.run()
     for who, (job, ended) in enumerate(zip_strict(trace.jobs, found.jobs)):
-        assert simulation.nodes[0].processors.computed[who] == pytest.approx(job.gpu_ns, abs=1000)
+        for n in job.nodes:
+            computed = simulation.nodes[n].processors.computed[who]
+            assert computed == pytest.approx(job.gpu_ns, abs=1000)
         assert ended.end - ended.submit >= job.alone_ns
         assert 0 <= ended.moving <= ended.waited
         if ended.end - ended.submit == job.alone_ns:
             assert ended.waited == 0
-    assert not simulation.nodes[0].clients
-    assert not simulation.nodes[0].processors.works
-    assert all(not memory.resident for memory in simulation.nodes[0].memory)
+    for node in simulation.nodes:
+        assert not node.clients
+        assert not node.processors.works
+        assert all(not memory.resident for memory in node.memory)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(TRACES)
+@given(traces(1))
 def test_with_gpus_of_their_own_jobs_take_as_long_as_alone(trace: Trace) -> None:
     for job, ended in zip_strict(trace.jobs, run(trace, Setting(exclusive=True)).jobs):
         assert ended.end - ended.start == job.alone_ns
         assert ended.moved == 0
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(TRACES, SETTINGS)
 def test_a_trace_always_gives_the_same(trace: Trace, setting: Setting) -> None:
     assert run(trace, setting) == run(trace, setting)

@@ -10,8 +10,7 @@ from leased.core.tenant_events import Closed, Opened, Released, Requested
 from leased.record import lines, place, snapshot
 from leased.record.codec import Damaged
 from leased.record.lines import End, Header, Start
-from leased.sim import record_files
-from leased.sim.history import History
+from leased.sim.history import History, load
 from leased.sim.jobs import S
 from tests.sim.scripted import GPU, Script
 
@@ -43,7 +42,7 @@ def held(history: History) -> dict[int, list[tuple[float, float]]]:
 
 def test_both_are_one_history(path: Path) -> None:
     notes: list[str] = []
-    found = record_files.load(path, notes)
+    found = load(path, notes)
     assert held(found) == {1: [(2, 5)], 2: [(5, 9)]}
     assert found.written == 1_000_000.0
     assert not any("left out" in note for note in notes)
@@ -51,11 +50,11 @@ def test_both_are_one_history(path: Path) -> None:
 
 def test_without_the_older_one_the_newer_one_is_read_alone(path: Path) -> None:
     place.before(path).unlink()
-    assert held(record_files.load(path, [])) == {1: [], 2: [(5, 9)]}
+    assert held(load(path, [])) == {1: [], 2: [(5, 9)]}
 
 
 def test_the_older_one_is_read_alone_by_its_name(path: Path) -> None:
-    assert held(record_files.load(place.before(path), [])) == {1: [(2, 5)], 2: [(5, 5)]}
+    assert held(load(place.before(path), [])) == {1: [(2, 5)], 2: [(5, 5)]}
 
 
 @pytest.mark.parametrize("kind", ["of a previous daemon", "with a gap", "damaged"])
@@ -70,11 +69,11 @@ def test_an_older_file_that_is_not_continued_is_left_out_and_named(path: Path, k
     else:
         older.write_bytes(b"".join([*whole[:-1], b"garbage\n"]))
     notes: list[str] = []
-    assert held(record_files.load(path, notes)) == {1: [], 2: [(5, 9)]}
+    assert held(load(path, notes)) == {1: [], 2: [(5, 9)]}
     assert any(note.startswith(f"{older} is left out: ") for note in notes)
 
 
 def test_a_damaged_record_is_damaged_beside_a_whole_one(path: Path) -> None:
     path.write_bytes(b"garbage\n")
     with pytest.raises(Damaged, match="line 1"):
-        record_files.load(path, [])
+        load(path, [])

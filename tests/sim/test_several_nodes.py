@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from leased import policy
 from leased.sim.jobs import GIB, MS, Gpu, Job, S, Setting, Trace
-from leased.sim.run import Result, Simulation, run
-from tests.support.together import zip_strict
+from leased.sim.run import Result, run
 
 GPU = Gpu(16 * GIB)  # memory moves at 10 GiB/s
 BOTH = (0, 1)
@@ -88,56 +84,3 @@ def test_a_job_on_several_nodes_has_its_gpus_for_itself_under_any_lock() -> None
     for lock in (None, "auto", "on"):
         found = result(*pair, setting=Setting(lock=lock, quantum=30 * S))
         assert sorted(ends(found)) == pytest.approx([4, 8], abs=0.1)
-
-
-TIMES = st.sampled_from((0, 20 * MS, 300 * MS, 2 * S))
-JOBS = st.builds(
-    Job,
-    name=st.just("job"),
-    memory=st.sampled_from((0, GIB, 9 * GIB, 10 * GIB)),
-    bursts=st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4)
-    .filter(lambda bursts: any(gpu for gpu, _ in bursts))
-    .map(tuple),
-    gpus=st.sampled_from(((0,), (1,), (0, 1))),
-    nodes=st.sampled_from(((0,), (2,), (0, 1), (1, 2), (0, 1, 2))),
-    submit=TIMES,
-    quantum=st.sampled_from((50 * MS, S, 30 * S)),
-    swaps=st.booleans(),
-    drain=st.sampled_from((0, 100 * MS)),
-)
-TRACES = st.builds(
-    Trace,
-    st.just((Gpu(10 * GIB), Gpu(10 * GIB))),
-    st.lists(JOBS, min_size=1, max_size=6).map(tuple),
-    st.just(3),
-    st.sampled_from((1, LATENCY, 20 * MS)),
-)
-SETTINGS = st.builds(
-    Setting,
-    policy=st.sampled_from(policy.names()),
-    quantum=st.sampled_from((None, 100 * MS, 5 * S)),
-    exclusive=st.booleans(),
-)
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(TRACES, SETTINGS)
-def test_all_work_is_done_on_all_nodes(trace: Trace, setting: Setting) -> None:
-    simulation = Simulation(trace, setting)
-    found = simulation.run()
-    for who, (job, ended) in enumerate(zip_strict(trace.jobs, found.jobs)):
-        for n in job.nodes:
-            computed = simulation.nodes[n].processors.computed[who]
-            assert computed == pytest.approx(job.gpu_ns, abs=1000)
-        assert ended.end - ended.submit >= job.alone_ns
-        assert 0 <= ended.moving <= ended.waited
-    for node in simulation.nodes:
-        assert not node.clients
-        assert not node.processors.works
-        assert all(not memory.resident for memory in node.memory)
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(TRACES, SETTINGS)
-def test_a_trace_always_gives_the_same(trace: Trace, setting: Setting) -> None:
-    assert run(trace, setting) == run(trace, setting)

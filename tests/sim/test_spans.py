@@ -10,7 +10,7 @@ from leased.core.events import Tick
 from leased.core.tenant_events import Closed, MemoryChanged, Opened, Requested, Restored
 from leased.sim import spans
 from leased.sim.jobs import GIB, S
-from leased.sim.spans import Handoff, Picture
+from leased.sim.spans import HANDOFF, Picture, Span
 from tests.sim.scripted import GPU, Script
 
 
@@ -52,7 +52,7 @@ def test_spans_of_two_jobs_that_take_turns() -> None:
 
 def test_a_handoff_is_as_wide_as_it_took() -> None:
     (device,) = spans.picture(two_jobs().history()).devices
-    assert device.handoffs == (Handoff(10 * S, 14 * S),)
+    assert device.handoffs == (Span(HANDOFF, 10 * S, 14 * S),)
     assert device.handoff_ns == 4 * S
 
 

@@ -45,6 +45,13 @@ def jobs(release: str) -> dict[str, QueuedJob]:
     return {job.label: job for job in read.found}
 
 
+def one_job(**said: object) -> QueuedJob:
+    """Of an answer that says this of it."""
+    job = {"job_id": 1, "user_id": 1, "priority": 1, **said}
+    (found,) = read_of(json.dumps({"jobs": [job]}), queue_json.Jobs()).found
+    return found  # type: ignore[no-any-return]
+
+
 @every_release
 def test_names_of_jobs(release: str) -> None:
     assert {"runs", "held", "array"} <= {job.name for job in jobs(release).values()}
@@ -91,9 +98,7 @@ def test_a_job_that_runs(release: str) -> None:
     ],
 )
 def test_when_a_job_ends(state: object, limit: object, end: object, read: tuple[int, int]) -> None:
-    said = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": state}
-    said |= {"time_limit": limit, "end_time": end}
-    (job,) = read_of(json.dumps({"jobs": [said]}), queue_json.Jobs()).found
+    job = one_job(job_state=state, time_limit=limit, end_time=end)
     assert (job.limit_s, job.end) == read
 
 
@@ -109,9 +114,7 @@ def test_when_a_job_ends(state: object, limit: object, end: object, read: tuple[
 )
 def test_a_job_that_is_ending(said: object, read: str) -> None:
     """Later releases say first how it has ended."""
-    job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": said}
-    (found,) = read_of(json.dumps({"jobs": [job]}), queue_json.Jobs()).found
-    assert found.state == read
+    assert one_job(job_state=said).state == read
 
 
 @every_release
@@ -184,11 +187,7 @@ def test_shards_of_each_gpu(gres: str, used: str, shards: list[int]) -> None:
     ],
 )
 def test_shards_that_a_job_asks_for(text: str, shards: int) -> None:
-    job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": "PENDING"}
-    (found,) = read_of(
-        json.dumps({"jobs": [job | {"tres_per_node": text}]}), queue_json.Jobs()
-    ).found
-    assert found.shards == shards
+    assert one_job(job_state="PENDING", tres_per_node=text).shards == shards
 
 
 WHOLE = (

@@ -88,8 +88,8 @@ def test_sacct_is_asked_for_everybody(tmp_path: Path) -> None:
     (tmp_path / "said").write_text(line(5, "t" * 1000, comment(RUN)))
     assert job_profiles.ask(env) == {Kind(5, "t" * NAME_MOST): Profile(0.4, 7)}
     words = (tmp_path / "asked").read_text()
-    assert words.startswith("--allusers --allocations --duplicates --noheader --parsable")
-    assert words.endswith("--format=UID,JobName,SystemComment --starttime=now-7days\n")
+    assert words.startswith("--allocations --duplicates --noheader --parsable")
+    assert words.endswith(" --format=UID,JobName,SystemComment --allusers --starttime=now-7days\n")
 
 
 def test_where_sacct_does_not_answer_nothing_is_known(tmp_path: Path) -> None:

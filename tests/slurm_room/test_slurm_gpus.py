@@ -53,28 +53,11 @@ CONSTRAINED = {
     "one that is not the first": ("Name=gpu File=/dev/nvidia1", "gpu:1", "1"),
     "two of the middle": ("Name=gpu File=/dev/nvidia[1-2]", "gpu:2", "12"),
     "another order": ("Name=gpu File=/dev/nvidia[2,0]\nName=gpu File=/dev/nvidia1", "gpu:3", "201"),
-    "fewer in slurm.conf": ("Name=gpu File=/dev/nvidia[0-3]", "gpu:2,shard:8", "01"),
-    "types in slurm.conf's order": (
-        "Name=gpu Type=a File=/dev/nvidia[0-1]\nName=gpu Type=b File=/dev/nvidia[2-3]",
-        *("gpu:b:2,gpu:A:1", "230"),
-    ),
-    "types that slurm.conf does not name": (
-        "Name=gpu Type=a File=/dev/nvidia3\nName=gpu Type=b File=/dev/nvidia2",
-        *("gpu:2", "32"),
-    ),
-    "lines of other nodes": (
-        f"NodeName=other Name=gpu File=/dev/nvidia0\nNodeName={HOST} Name=gpu File=/dev/nvidia3",
-        *("gpu:1", "3"),
-    ),
     "one that NVML does not show": ("Name=gpu File=/dev/nvidia[2,3]", "gpu:2", "23"),
     "detected by NVML": ("AutoDetect=nvml\nName=shard Count=8", "", "3210"),
     "detected by NVML, some": ("AutoDetect=nvml\nName=gpu File=/dev/nvidia[0,2]", "gpu:2", "20"),
     "detected by NVML, fewer in slurm.conf": ("AutoDetect=nvml", "gpu:2", "10"),
     "detected by the driver's files": ("AutoDetect=nvidia", "", "0123"),
-    "the lines of this node come last": (
-        f"NodeName={HOST} Name=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia3",
-        *("gpu:2", "30"),
-    ),
 }
 
 

@@ -104,13 +104,6 @@ def test_a_run_of_long_ago_is_on_no_later_row() -> None:
     assert row_of(run(100, 200), [row(accounting.NO_VAL, 300)]) is None, "cancelled before it ran"
 
 
-def test_usage_of_a_job_that_has_not_ended_in_slurm_is_written_later() -> None:
-    first, second = run(100, 200), run(330, 400)
-    placed, why = by_row([second, first], [row(100, 200), row(330, 0)])
-    assert placed == {row(100, 200): [first]}
-    assert why == {second.run: NO_END}
-
-
 def test_runs_on_one_row_add_up() -> None:
     """A tenant may end before its job does, when its GPU is lost, and begin again."""
 
@@ -367,23 +360,6 @@ def test_a_job_slurm_has_not_heard_of_holds_up_no_other(site: Site) -> None:
     assert site.waiting == []
 
 
-def test_without_slurmdbd_there_is_one_child_now_and_then(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    site.slurm.fault = "slurmdbd does not answer"
-    site.end(1)
-    for job in range(2, 500):
-        site.end(job)
-        site.play(60)
-    assert len(site.slurm.asked) <= 500 * 60 / LAST_S + 15
-    assert caplog.text.count("slurmdbd does not answer") <= 500 / 60 + 2
-    assert all(len(jobs) == 1 for jobs in site.slurm.asked[1:]), "to try, one is enough"
-    site.slurm.fault = ""
-    site.play(LAST_S + 10)
-    assert site.waiting == []
-    assert caplog.text.count("takes usage again") == 1
-
-
 STARTS = 8  # of the daemon while slurmdbd is away
 TO_LONGEST = 12  # tries at growing pauses, until they are LAST_S apart
 
@@ -409,6 +385,7 @@ def test_however_long_slurmdbd_is_away_work_is_bounded_and_nothing_is_lost(
     site.slurm.fault, site.slurm.asked = "", []
     site.slurm.answer = lambda record: NO_END if record.job_id > jobs / 2 else ""
     site.play(LAST_S + 1800)
+    assert caplog.text.count("takes usage again") == 1
     assert site.waiting == list(range(jobs // 2 + 1, jobs + 1))
     site.slurm.answer = lambda _: ""
     site.play(LAST_S)
@@ -449,34 +426,17 @@ def test_jobs_that_end_while_slurmdbd_is_away_cost_nothing(
 
 
 def test_a_record_that_ends_its_child_holds_up_no_other(site: Site) -> None:
-    site.slurm.answer = lambda record: None if record.job_id == 1 else ""
+    site.slurm.answer = lambda record: None if record.job_id == 10 else ""
     site.end(*range(1, 21))
     site.play(60)
-    assert site.waiting == [1]
+    assert site.waiting == [10]
+    assert site.slurm.asked[1][:2] == [11, 12], "what is behind it comes next"
     site.end(21)
     site.play(LAST_S * 2)
-    assert site.waiting == [1]
+    assert site.waiting == [10]
     site.slurm.answer = lambda _: ""
     site.play(LAST_S * 2)
     assert site.waiting == []
-
-
-def test_a_child_that_ends_half_way_is_begun_again_behind_that(site: Site) -> None:
-    site.slurm.answer = lambda record: None if record.job_id == 10 else ""
-    site.end(*range(1, 21))
-    site.play(1)
-    assert site.waiting == [10]
-    assert site.slurm.asked[1][:2] == [11, 12]
-
-
-def test_refused_usage_is_logged_once_and_tried_again(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    site.slurm.answer = lambda _: "the comment has 70000 bytes"
-    site.end(1)
-    site.play(7200)
-    assert caplog.text.count("usage of job 1 is not in Slurm's accounting yet: the comment") == 1
-    assert site.waiting == [1]
 
 
 def test_what_waits_for_longer_than_a_minute_is_named_with_its_reason(
@@ -561,17 +521,6 @@ def test_usage_that_waits_for_a_month_is_given_up(
     site.play(3600)
     assert site.waiting == []
     assert "usage of job 1 is given up" in caplog.text
-
-
-def test_nothing_is_forgotten_of_who_waits_no_more(site: Site) -> None:
-    site.slurm.answer = lambda record: NO_END if record.job_id % 2 else ""
-    site.end(*range(1, 101))
-    site.play(10)
-    assert len(site.writer.pauses) == 50
-    site.slurm.answer = lambda _: ""
-    site.play(LAST_S)
-    assert site.step() is None
-    assert site.writer.pauses == {}
 
 
 # -- answers of a child that is not ours ------------------------------------------------

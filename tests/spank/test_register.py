@@ -33,6 +33,12 @@ NOTHING = Allocation(*HERE, shards=0, gpus=(), whole=0)
 GRANTED = "ok\npreload=/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
 
 
+@pytest.fixture
+def path(short_dir: Path) -> Path:
+    """Of the daemon's socket."""
+    return short_dir / "admin.sock"
+
+
 @contextmanager
 def daemon(path: Path, answers: list[dict[str, Any] | list[Any] | None]) -> Iterator[list[Any]]:
     """Answers one connection after the other; None: ends it without one. What it was asked."""
@@ -74,22 +80,19 @@ def unasked(_: int) -> Allocation:
     pytest.fail("slurmctld was asked")
 
 
-def test_a_known_job_needs_no_slurmctld(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_a_known_job_needs_no_slurmctld(path: Path) -> None:
     with daemon(path, [OK]) as asked:
         assert register(str(path), STEP, True, False, unasked) == GRANTED
     assert asked == [JOIN]
 
 
-def test_a_known_job_that_the_daemon_has_lost_is_registered_again(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_a_known_job_that_the_daemon_has_lost_is_registered_again(path: Path) -> None:
     with daemon(path, [UNKNOWN, OK]) as asked:
         assert register(str(path), STEP, True, True, says(SHARES)) == GRANTED
     assert [request["op"] for request in asked] == ["join", "register"]
 
 
-def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_the_gpus_are_those_that_slurmctld_names(path: Path) -> None:
     with daemon(path, [OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
     owner = {"partition": "", "qos": "q", "account": "", "restarts": 0}
@@ -107,9 +110,8 @@ def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, NODES_MOST, NODES_MOST + 1])
-def test_the_nodes_of_a_job_are_named(short_dir: Path, nodes: int) -> None:
+def test_the_nodes_of_a_job_are_named(path: Path, nodes: int) -> None:
     """Not so many that the request has no room for them: there the daemon refuses their number."""
-    path = short_dir / "admin.sock"
     names = tuple(f"gpu{n}" for n in range(nodes))
     with daemon(path, [OK]) as asked:
         has = SHARES._replace(nodes=names, node="gpu1")
@@ -118,54 +120,50 @@ def test_the_nodes_of_a_job_are_named(short_dir: Path, nodes: int) -> None:
     assert [(asked[0]["nodes"], asked[0]["node_names"])] == [(nodes, named)]
 
 
-def test_a_daemon_that_ends_meanwhile_is_asked_again(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_a_daemon_that_ends_meanwhile_is_asked_again(path: Path) -> None:
     with daemon(path, [None, None, OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
     assert [request["op"] for request in asked] == ["register"]
 
 
-def test_what_is_granted_later_is_asked_for_again(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_what_is_granted_later_is_asked_for_again(path: Path) -> None:
     later = {"ok": False, "error": "MPS is being started", "hint": "", "later": True}
     with daemon(path, [later, later, OK]) as asked:
         assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
     assert [request["op"] for request in asked] == ["register"] * 3
 
 
-def test_a_daemon_that_does_not_listen_is_not_waited_for(short_dir: Path) -> None:
-    said = register(str(short_dir / "admin.sock"), STEP, False, True, says(SHARES))
+def test_a_daemon_that_does_not_listen_is_not_waited_for(path: Path) -> None:
+    said = register(str(path), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased is not running on this node; an administrator")
 
 
-def test_an_answer_that_makes_no_sense_is_a_refusal(short_dir: Path) -> None:
-    path = short_dir / "admin.sock"
+def test_an_answer_that_makes_no_sense_is_a_refusal(path: Path) -> None:
     with daemon(path, [[]]):
         said = register(str(path), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased on this node does not answer")
 
 
 @pytest.mark.parametrize("has", [WHOLE, NOTHING])
-def test_a_job_without_shards_needs_no_daemon(short_dir: Path, has: Allocation) -> None:
-    assert register(str(short_dir / "admin.sock"), STEP, False, False, says(has)) == "none"
+def test_a_job_without_shards_needs_no_daemon(path: Path, has: Allocation) -> None:
+    assert register(str(path), STEP, False, False, says(has)) == "none"
 
 
-def test_an_option_without_a_shard_is_refused(short_dir: Path) -> None:
-    path = str(short_dir / "admin.sock")
-    said = register(path, STEP, False, True, says(NOTHING))
+def test_an_option_without_a_shard_is_refused(path: Path) -> None:
+    said = register(str(path), STEP, False, True, says(NOTHING))
     assert said == "refused\n--gpu-share without a shard; add --gres=shard:1"
-    said = register(path, STEP, False, True, says(WHOLE))
+    said = register(str(path), STEP, False, True, says(WHOLE))
     assert "ask for --gres=shard:1 instead of them and without --exclusive" in said
 
 
-def test_a_component_of_another_kind_goes_on(short_dir: Path) -> None:
+def test_a_component_of_another_kind_goes_on(path: Path) -> None:
     has = NOTHING._replace(component=True)
-    assert register(str(short_dir / "admin.sock"), STEP, False, True, says(has)) == "none"
+    assert register(str(path), STEP, False, True, says(has)) == "none"
 
 
 @pytest.mark.parametrize("note", ["", "its GPU is slow"])
 def test_a_step_that_has_waited_for_slurmctld_says_so(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, note: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, note: str
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -174,15 +172,14 @@ def test_a_step_that_has_waited_for_slurmctld_says_so(
         now[0] += 45.2
         return SHARES
 
-    path = short_dir / "admin.sock"
     with daemon(path, [{**OK, "note": note}]):
         said = register(str(path), STEP, False, True, late)
     told = "it begins 45 s later, since slurmctld did not say before which GPUs it has"
     assert f"note={told}{'; ' * bool(note)}{note}" in said.splitlines()
 
 
-def test_slurmctld_that_does_not_say(short_dir: Path) -> None:
-    said = register(str(short_dir / "admin.sock"), STEP, False, True, silent)
+def test_slurmctld_that_does_not_say(path: Path) -> None:
+    said = register(str(path), STEP, False, True, silent)
     assert said == (
         "refused\nslurmctld does not say which GPUs job 7 has (it does not answer); "
         "submit the job again when `scontrol ping` finds it"
@@ -191,9 +188,8 @@ def test_slurmctld_that_does_not_say(short_dir: Path) -> None:
 
 @pytest.mark.parametrize(("given", "told"), [(True, False), (False, True)])
 def test_a_fault_of_the_environment_is_said_to_be_there(
-    short_dir: Path, given: bool, told: bool
+    path: Path, given: bool, told: bool
 ) -> None:
-    path = short_dir / "admin.sock"
     fault = {"ok": False, "error": "gpu-share: tq:x is not a time"}
     with daemon(path, [fault]):
         said = register(str(path), STEP, False, given, says(SHARES))
@@ -208,9 +204,8 @@ def test_the_plugin_has_every_field_that_a_step_says() -> None:
     assert set(STEP_FIELDS) <= members.keys()
 
 
-def test_a_join_says_less_than_a_registration(tmp_path: Path) -> None:
+def test_a_join_says_less_than_a_registration(path: Path) -> None:
     """Each is what the daemon takes: it refuses a field that it does not know."""
-    path = tmp_path / "admin.sock"
     refused = {"ok": False, "error": "no"}
     with daemon(path, [UNKNOWN, refused]) as asked:
         register(str(path), STEP, True, True, says(SHARES))

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from leased.matching.features import left_over
-from leased.matching.model import SHIPPED
+from leased.matching.model import SHIPPED, left_over
 from leased.matching.profile import Profile
 from tests.bench.fleet.control import settle
 from tests.bench.fleet.trace import Floats, Ints
