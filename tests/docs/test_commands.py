@@ -208,7 +208,7 @@ def test_commands_are_found() -> None:
     found = documents.commands()
     assert len(found["docs/admin.md"]) > 30
     assert (
-        "make demo     # real Slurm, real jobs, one shared GPU: about 4 minutes"
+        "make demo     # real Slurm, real jobs, one shared GPU: about 5 minutes"
         in (found["README.md"])
     )
     assert len(documents.scripts(ROOT / "docs" / "user.md")) >= 7
