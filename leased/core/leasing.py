@@ -97,8 +97,7 @@ class Leasing:
         there was any of either."""
         found = False
         for tenant in list(self.rules.untold.values()):
-            lease = tenant.lease
-            assert lease is not None
+            lease = tenant.held
             if lease.revoked:
                 self.finish(tenant)
                 if tenant.lease is None:
@@ -189,8 +188,7 @@ class Leasing:
 
     def end(self, tenant: Tenant) -> None:
         """End the tenant's lease, so that others may have its devices."""
-        rules, lease = self.rules, tenant.lease
-        assert lease is not None
+        rules, lease = self.rules, tenant.held
         rules.untold.pop(tenant.id, None)
         if rules.charges.on:
             rules.charges.end(tenant, rules.now)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from leased.core.actions import Effects, Evict, Leave, Preload, Restore
 from leased.core.deadlines import Deadlines
+from leased.core.events import LeftUncopied, MemoryChanged
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import ALONE, Device, Tenant
-from leased.core.tenant_events import LeftUncopied, MemoryChanged
 from leased.memory.share import Place
 
 NOTHING = 0, 0  # bytes in, bytes of others out

@@ -82,7 +82,8 @@ class DeviceView:
     @property
     def uncontrolled(self) -> list[int]:
         """The jobs whose work time slices of the GPU cannot divide from that of others."""
-        return sorted(t.id for t in self._arbiter.rules.turns_instead.uncontrolled(self.state.uuid))
+        there = (t for t in self._arbiter.tenants.values() if self.state.uuid in t.gang)
+        return sorted(tenant.id for tenant in there if tenant.uncontrolled)
 
     def _present(self) -> dict[int, Tenant]:
         waiting = self._arbiter.rules.waiting(self.state)

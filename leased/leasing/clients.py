@@ -6,16 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 
 from leased.classes.pulse import Work
 from leased.connections.limits import credible
-from leased.core.arbiter import (
+from leased.core.events import (
     Adopted,
     CameBack,
+    LeftUncopied,
+    Parked,
     Released,
     Requested,
     Restored,
     Signalled,
     SpeedMeasured,
 )
-from leased.core.tenant_events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants

@@ -9,8 +9,8 @@ from leased.config.config import Config
 from leased.copies.claim_desk import ClaimDesk
 from leased.copies.claims import Claims, DeviceUse
 from leased.copies.node_memory import NodeMemory
-from leased.core import arbiter
-from leased.core.arbiter import Arbiter, DrainLimitSet
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.events import DrainLimitSet, Event
 from leased.gpus.devices import Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.chain_divisions import ChainDivisions
@@ -39,7 +39,7 @@ class Leases:
         first_epoch: int = 1,
         grace_ns: int = 0,
         in_flight_ns: int = 0,
-        drain_ns: int = arbiter.DRAIN_NS,
+        drain_ns: int = DRAIN_NS,
         recorder: Recorder | None = None,
     ):
         now = clock()
@@ -132,7 +132,7 @@ class Leases:
             found[uuid] = DeviceUse(device.residency.room, movable, fixed)
         return found
 
-    def run(self, *events: arbiter.Event) -> None:
+    def run(self, *events: Event) -> None:
         """Give the arbiter events, and do all that follows from them."""
         self.loop.run(*events)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
+from leased.core.events import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.memory_reports import MemoryReports

@@ -9,9 +9,8 @@ from _gpulease import lib
 
 from leased.base import job_names
 from leased.chains import membership
-from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
+from leased.core.events import Closed, Opened, Parked, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
-from leased.core.tenant_events import Parked
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.step_ledger import StepLedger

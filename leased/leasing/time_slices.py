@@ -18,7 +18,7 @@ from leased.chains.shares import slices as slices_of
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
 from leased.config.options import OFFLINE, ONLINE
-from leased.core.tenant_events import Channels
+from leased.core.events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Busy, Client, Tenant

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from leased.core.tenant_events import Parked
+from leased.core.events import Parked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages

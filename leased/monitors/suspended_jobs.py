@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, Optional
 
 from leased.connections.limits import Lines
-from leased.core import arbiter
+from leased.core.events import Frozen, Thawed
 from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -116,7 +116,7 @@ class SuspendedJobs:
     def _freeze(self, tenant: Tenant) -> None:
         if self.leases.tenants.get(tenant.job_id) is tenant and not self._is_frozen(tenant):
             self._say(tenant, "is stopped or suspended")
-            self.leases.run(arbiter.Frozen(tenant.job_id))
+            self.leases.run(Frozen(tenant.job_id))
 
     async def _thaw(self) -> None:
         tenants = self.leases.tenants
@@ -126,7 +126,7 @@ class SuspendedJobs:
                 goes_on = self.rounds.go_on(tenant, self._pids(tenant))
             if goes_on:
                 self._say(tenant, "runs again")
-                self.leases.run(arbiter.Thawed(tenant.job_id))
+                self.leases.run(Thawed(tenant.job_id))
 
     def _say(self, tenant: Tenant, what: str) -> None:
         if self.lines.may(tenant.uid):

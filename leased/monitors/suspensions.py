@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from leased.connections.limits import Lines
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.looks import Payers, Rounds, each, keep

@@ -32,7 +32,7 @@ from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
-from leased.core.arbiter import Listens, Tick
+from leased.core.events import Listens, Tick
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml

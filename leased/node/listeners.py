@@ -15,7 +15,7 @@ from leased.base.words import count
 from leased.config.config import Config
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
-from leased.core.arbiter import Rejoined
+from leased.core.events import Rejoined
 from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection

@@ -13,8 +13,7 @@ from typing import Any, Optional
 from leased import policy
 from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import PolicySet
-from leased.core.events import Event
+from leased.core.events import Event, PolicySet
 from leased.record import codec, snapshot
 from leased.record.codec import Damaged
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 
 from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import WorkMeasured
-from leased.core.events import Event
+from leased.core.events import Event, Frozen, Opened, Parked, SpeedMeasured, WorkMeasured
 from leased.core.state import Tenant
-from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
 from leased.memory.residency import Residency
 from leased.sim.replay import Step, begin
 from leased.usage.usage import Usage

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from leased.core.tenant_events import MemoryChanged
+from leased.core.events import MemoryChanged
 from leased.sim.jobs import MS, Job, S
 from leased.sim.lease import RESTORING, Lease
 from leased.sim.parts import Node, name_of

@@ -7,22 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from leased.core import classes
-from leased.core.arbiter import (
-    DRAIN_NS,
-    RESTORE_NS,
-    Action,
-    Adopted,
-    Arbiter,
-    Event,
-    Grant,
-    Overrun,
-    PolicySet,
-    Revoke,
-    Signalled,
-    Tenant,
-)
+from leased.core.actions import Action, Grant, Overrun, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
 from leased.core.chains import are_together, fit
+from leased.core.events import Adopted, Event, PolicySet, Signalled
 from leased.core.rules import SHORT_NS
+from leased.core.stages import RESTORE_NS
+from leased.core.state import Tenant
 from leased.policy import deficits, elastic_account
 from leased.sim.lease import CLOSING
 from tests.core.client import Client

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from leased.core.arbiter import Arbiter, Tenant
+from leased.core.arbiter import Arbiter
 from leased.core.rules import BACKFILL_NS, HANDOFF_SHARE
+from leased.core.state import Tenant
 from leased.core.turns import Front, Turns
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leased.core.arbiter import Arbiter, Tenant
-from leased.core.state import FREE
+from leased.core.arbiter import Arbiter
+from leased.core.state import FREE, Tenant
 
 
 @dataclass

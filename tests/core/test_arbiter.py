@@ -14,31 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import (
-    DRAIN_NS,
-    IDLE_FLOOR_NS,
-    Action,
+from leased.core.actions import Action, Contend, Evict, Forfeit, Grant, Overrun, Restore, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.contention import IDLE_FLOOR_NS
+from leased.core.events import (
     Adopted,
-    Arbiter,
     CameBack,
     Closed,
-    Contend,
     DrainSet,
     Event,
-    Evict,
-    Forfeit,
-    Grant,
     Listens,
     LockSet,
     MemoryChanged,
     Opened,
-    Overrun,
     QuantumSet,
     Rejoined,
     Released,
     Requested,
-    Restore,
-    Revoke,
     RoomChanged,
     Tick,
     Widened,

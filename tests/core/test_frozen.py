@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
+from leased.core.actions import Action, Evict, Grant, PassedOver, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Event,
-    Evict,
     Frozen,
-    Grant,
     MemoryChanged,
     Opened,
-    PassedOver,
     Released,
     Requested,
     Restored,
-    Revoke,
     Thawed,
     Tick,
 )

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from leased import policy
-from leased.core.arbiter import (
+from leased.core.actions import (
     Action,
-    Arbiter,
-    Closed,
     Evict,
     Forfeit,
-    Frozen,
     Grant,
     Leave,
-    MemoryChanged,
-    Opened,
     Overrun,
-    Parked,
     PassedOver,
     Preload,
+    Revoke,
+)
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
+    Closed,
+    Frozen,
+    MemoryChanged,
+    Opened,
+    Parked,
     Released,
     Requested,
     Restored,
-    Revoke,
     Thawed,
     Tick,
     Unparked,

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from leased import policy
 from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
-from leased.core.arbiter import (
-    Arbiter,
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Frozen,

@@ -8,19 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
-    Evict,
-    Grant,
+from leased.core.actions import Action, Evict, Grant, Preload, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     LockSet,
     MemoryChanged,
     Opened,
-    Preload,
     Released,
     Requested,
     Restored,
-    Revoke,
     RoomChanged,
     Tick,
 )

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    DRAIN_NS,
-    Action,
-    Arbiter,
+from leased.core.actions import Action, Grant, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Event,
     Frozen,
-    Grant,
     MemoryChanged,
     Opened,
     PolicySet,
@@ -21,7 +19,6 @@ from leased.core.arbiter import (
     Released,
     Requested,
     Restored,
-    Revoke,
     Tick,
 )
 from tests.core.line import queue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from leased.core.actions import Action
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

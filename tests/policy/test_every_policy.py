@@ -8,18 +8,9 @@ from typing import ClassVar
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Closed,
-    Grant,
-    MemoryChanged,
-    Opened,
-    PolicySet,
-    Released,
-    Requested,
-    Revoke,
-    Tick,
-)
+from leased.core.actions import Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import Closed, MemoryChanged, Opened, PolicySet, Released, Requested, Tick
 from leased.core.policy import Spec, View
 from leased.policy import registry
 from leased.policy.fcfs import FirstComeFirstServed

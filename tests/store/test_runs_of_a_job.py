@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from leased.core.arbiter import Usage
 from leased.store import database, read_only, schema, store
 from leased.store.records import TenantRecord
 from leased.store.registrations import Registrations
 from leased.store.store import Store
+from leased.usage.usage import Usage
 from tests.conftest import OpenStore
 from tests.store.test_store import UUID, tenant, used
 
