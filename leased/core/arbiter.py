@@ -102,21 +102,6 @@ class Arbiter:
         """The epoch of the next lease."""
         return self.leasing.epoch
 
-    @property
-    def policies(self) -> dict[str, str]:
-        """The name of the policy that each device has now, by UUID."""
-        return dict(self.rules.policies.of_device)
-
-    @property
-    def chosen_policies(self) -> dict[str, str]:
-        """The same, as the site has chosen it. Shares may need another one."""
-        return dict(self.rules.policies.chosen)
-
-    @property
-    def grace_until(self) -> int:
-        """Until when nothing is granted after a restart; 0: that is over."""
-        return self.rules.grace_until
-
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
         rules, effects = self.rules, self.effects

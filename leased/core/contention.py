@@ -169,6 +169,6 @@ class Contention:
     def _expect(self, holder: Tenant, waiter: Tenant) -> None:
         for uuid in holder.gang:
             residency = self.rules.devices[uuid].residency
-            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
+            leaves = min(residency.displaced(waiter.id), residency.of(holder.id).resident)
             if leaves:
                 self.effects.do(Expect(holder.id, uuid, leaves))

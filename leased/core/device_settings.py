@@ -24,9 +24,13 @@ class DeviceSettings:
         device = self.rules.devices[event.device]
         if isinstance(event, events.SpeedKnown):
             speed = Speed(event.bytes_s, event.seen, event.said)
-            device.residency.set_speed(speed, event.swaps)
+            if event.swaps:
+                device.residency.link = speed
+            else:
+                device.residency.paging = speed
         elif isinstance(event, events.RoomChanged):
-            self.memory.set_room(device, event.bytes)
+            device.residency.set_room(event.bytes)
+            self.memory.refit(device)
         elif isinstance(event, events.DrainSet):
             self._drain(device, event.drained)
         elif isinstance(event, events.PolicySet):
@@ -134,7 +138,8 @@ class DeviceSettings:
             if event.busy_percent is not None:
                 usage.measured_ns += lease_ns
                 usage.busy_ns += lease_ns * event.busy_percent // 100
-                if device.residency.on_device(number):
+                share = device.residency.of(number)
+                if share.fixed or share.evictable:
                     usage.idle_resident_ns += clock_ns * (100 - event.busy_percent) // 100
             if event.energy_mj is not None and event.ns:
                 usage.energy_mj += event.energy_mj * lease_ns // event.ns

@@ -88,7 +88,7 @@ class Leasing:
         self.short_turns.goes_on(lease, tenant.mask, rules.now, restore_ns)
         for device in tenant.devices:
             device.restoring.discard(tenant.id)
-        self.memory.restored(tenant)
+        self.memory.stir(tenant)  # the link is free for others
         self.effects.changed |= tenant.mask
 
     def look_at_untold(self) -> bool:

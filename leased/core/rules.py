@@ -236,10 +236,6 @@ class Rules:
         """Nobody holds, and nothing withholds, what the tenant needs."""
         return not self.withheld(tenant) and next(self.in_the_way(tenant), None) is None
 
-    def drained(self, tenant: Tenant) -> bool:
-        """The site has drained one of its devices."""
-        return self.drained_mask & tenant.mask != 0
-
     def crowded_out(self, tenant: Tenant) -> bool:
         """What others have and cannot be moved leaves no room for what it must have there."""
         return any(device.residency.crowded_out(tenant.id) for device in tenant.devices)
@@ -308,4 +304,4 @@ class Rules:
         return 0 if lease is None or lease.restoring else self.now - lease.since
 
     def competitors(self, tenant: Spec) -> int:
-        return self.charges.competitors(tenant)
+        return max([self.devices[uuid].clock.wanting for uuid in tenant.gang])

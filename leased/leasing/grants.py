@@ -62,7 +62,7 @@ class Grants:
 
     def perform(self, action: actions.Action) -> None:
         """Carry out one action. A tenant that has closed needs none."""
-        tenant = self.registry.by_job.get(action.tenant)
+        tenant = self.registry.get(action.tenant)
         if tenant is not None:
             self.by_kind[type(action)](tenant, action)
 

@@ -114,9 +114,7 @@ class MemoryEvidence:
         restores had at the last poll no more than NVML shows now, and one that evicts has now no
         more than NVML showed then. So both are believed, however late NVML answers.
         """
-        if (
-            not self.sees or self.shown.get(pid) == 0
-        ):  # NVML shows the process and does not know its bytes
+        if not self.sees or self.shown.get(pid) == 0:  # it is shown, and its bytes are not known
             return False
         return min(last.resident, look.resident) > max(last.seen, look.seen)
 

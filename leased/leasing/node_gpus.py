@@ -37,9 +37,6 @@ class NodeGpus:
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.by_uuid.values())
 
-    def __len__(self) -> int:
-        return len(self.by_uuid)
-
     def __getitem__(self, uuid: str) -> Gpu:
         return self.by_uuid[uuid]
 

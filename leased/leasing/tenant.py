@@ -108,9 +108,8 @@ class Tenant:
     given: Resolved
     totals: Mapping[str, int]
     clients: list[Client] = field(default_factory=list)
-    evictions: dict[str, int] = field(
-        default_factory=dict
-    )  # by UUID, bytes to evict once the lease is released
+    # By UUID, bytes to evict once the lease is released.
+    evictions: dict[str, int] = field(default_factory=dict)
     must_leave: bool = False  # all its memory is to be evicted once the lease is released
     idle_ns: int | None = None  # of the last CONTENDED; None: no job waits
     doubted: bool = False  # NVML has contradicted its processes' reports of memory

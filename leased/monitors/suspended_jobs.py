@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from leased.connections.limits import Lines
@@ -29,26 +30,23 @@ QUIET_LOOKS = 2  # in succession: what NVML says may be of an earlier moment
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, Optional[int]]]]
 
 
+@dataclass
 class SuspendedJobs:
     """Call beat() every LOOK_S.
 
     busy: percent by UUID, as NVML says. still: whether the process of a pid cannot act.
     """
 
-    def __init__(
-        self,
-        leases: Leases,
-        busy: Busy,
-        payers: Payers,
-        lines: Lines,
-        still: Callable[[int], bool] = stopped_processes.stands_still,
-    ) -> None:
-        self.leases = leases
-        self.busy = busy
-        self.payers = payers
-        self.lines = lines
-        self.rounds = Rounds(still)
-        self.quiet: dict[tuple[int, int], int] = {}  # by job and epoch: quiet looks in succession
+    leases: Leases
+    busy: Busy
+    payers: Payers
+    lines: Lines
+    still: Callable[[int], bool] = stopped_processes.stands_still
+    # By job and epoch: quiet looks in succession.
+    quiet: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rounds = Rounds(self.still)
 
     def beat(self) -> Coroutine[Any, Any, None] | None:
         """Look once at the jobs for which others wait, or will; None: there is none."""

@@ -139,9 +139,7 @@ class Elastic(FirstComeFirstServed):
         so_far, longest = view.held_ns(holder), PATIENCE_NS
         if waiter is not None:
             other = self.accounts.get(waiter.id)
-            if (
-                other is None
-            ):  # it has another policy: the two are served in the order in which they came
+            if other is None:  # it has another policy: who came first is served first
                 return asked_ns
             ahead = self._stays_ahead(account, other, view.now)
             longest = max(

@@ -149,7 +149,7 @@ class History:
     @property
     def policies(self) -> list[str]:
         """The names of the devices' policies, each once."""
-        return sorted(set(self.arbiter.chosen_policies.values()))
+        return sorted(set(self.arbiter.rules.policies.chosen.values()))
 
     def tenant(self, job: int) -> Tenant | None:
         """The job as the arbiter has it now; None: it has ended."""

@@ -54,7 +54,7 @@ def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
             except Refused:
                 continue
             unread.append((op, name))
-            admin.leases.tenants.by_job.pop(8, None)
+            admin.leases.tenants.pop(8, None)
             admin.leases.run(Closed(8))
     assert unread == []
 

@@ -137,7 +137,7 @@ class Judge:
         self.exclusive(holders)
         quanta = [self.a.rules.quantum(t, t.lease.cost_ns) for t in holders if t.lease]
         self.longest = max(quanta, default=0)
-        if not self.a.grace_until:
+        if not self.a.rules.grace_until:
             self.waiters()
             self.limits.look(self.a, self.world.now)
             self.idle_devices()
@@ -227,7 +227,7 @@ class Judge:
 
     def bounds(self) -> list[Bound]:
         """Each policy states its bound; where one has none, nobody is judged by any."""
-        names = set(self.a.policies.values())
+        names = set(self.a.rules.policies.of_device.values())
         return [BOUNDS[name] for name in names] if names <= BOUNDS.keys() else []
 
     def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:

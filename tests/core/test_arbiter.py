@@ -414,7 +414,7 @@ def test_the_grace_has_an_end_however_many_come_back() -> None:
         assert now <= 10 * S
     assert now == 5 * S
     a.handle(CameBack(), now)
-    assert a.grace_until == 0, "it does not begin again"
+    assert a.rules.grace_until == 0, "it does not begin again"
 
 
 def test_the_grace_counts_from_when_processes_can_be_heard() -> None:
@@ -535,7 +535,7 @@ class World:
             assert bool(held) == (tenant.lease is not None)
             assert not (tenant.waiting and tenant.lease)
         assert self.epochs == sorted(set(self.epochs)), "epochs only grow"
-        if not a.grace_until:
+        if not a.rules.grace_until:
             self.check_queue()
 
     def check_queue(self) -> None:

@@ -144,9 +144,9 @@ def test_memory_that_never_came_is_not_waited_for() -> None:
 def test_memory_that_comes_all_the_same_leaves_again() -> None:
     residency = recalled()[0].devices["d0"].residency
     residency.set_bytes(SWAPS, 50, False, reported=50)
-    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (40, 10)
+    assert (residency.leaving(SWAPS), residency.of(SWAPS).resident) == (40, 10)
     residency.set_bytes(SWAPS, 50, False, reported=10)
-    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (0, 10)
+    assert (residency.leaving(SWAPS), residency.of(SWAPS).resident) == (0, 10)
 
 
 # -- beside a holder with managed memory -------------------------------------------------------
@@ -189,8 +189,8 @@ def test_swapped_memory_leaves_it_the_room_that_the_driver_needs() -> None:
     a = beside(90)
     residency = a.devices["d0"].residency
     a.handle(MemoryChanged(FIRST, "d0", 100, 0, 60), S)
-    assert residency.resident_of(FIRST) == 100 - 100 // 16
-    assert residency.resident_of(MANAGED) == 100 // 16
+    assert residency.of(FIRST).resident == 100 - 100 // 16
+    assert residency.of(MANAGED).resident == 100 // 16
 
 
 def test_what_swaps_leaves_at_the_end_of_its_turn() -> None:

@@ -262,7 +262,7 @@ class World:
         if entry is None or entry.client is not client:
             return
         entry.heard = True
-        if self.a.grace_until and (epoch or memory):
+        if self.a.rules.grace_until and (epoch or memory):
             self.do(events.CameBack())
         self.hear_memory(client, memory)
         self.look_at_devices()

@@ -258,7 +258,7 @@ class Node:
 
     def measured(self, choice: int, own: int, other: int) -> None:
         """NVML has shown a device: what our processes have there, and somebody else."""
-        gpu = list(self.leases.gpus)[choice % len(self.leases.gpus)]
+        gpu = list(self.leases.gpus)[choice % len(self.leases.gpus.by_uuid)]
         shown = {os.getpid(): own} if choice & 1 else {}
         self.leases.gpus.update(gpu, shown | {1: other})
 
