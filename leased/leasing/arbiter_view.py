@@ -121,11 +121,6 @@ class ArbiterView:
         return self._arbiter.epoch
 
     @property
-    def has_online(self) -> bool:
-        """Whether any tenant is online."""
-        return self._arbiter.rules.online > 0
-
-    @property
     def in_grace(self) -> bool:
         """Whether nothing is granted yet after a restart."""
         return self._arbiter.rules.grace_until != 0

@@ -73,28 +73,6 @@ class Leases:
         self.claims: ClaimDesk | None = None
         self.names_jobs = True  # may users see the numbers of others' jobs?
 
-    def set_callbacks(
-        self,
-        *,
-        deadline: Callable[[], None],
-        parked: Callable[[int], None],
-        overrun: Callable[[Tenant, bool], None],
-        suspend: Callable[[Tenant], None],
-        later: Callable[[float, Callable[[], None]], object],
-    ) -> None:
-        """What the node does when something happens here.
-
-        deadline: the arbiter's next deadline may be another one. parked: a job has been parked or
-        unparked. overrun: a tenant has not released in time; True: it has lost its GPUs.
-        suspend: Slurm is about to stop a tenant's processes. later: call something after so many
-        seconds.
-        """
-        self.loop.on_deadline = deadline
-        self.loop.on_parked = parked
-        self.grants.on_overrun = overrun
-        self.clients.on_suspend = suspend
-        self.stuck.later = later
-
     def use_limits(self, settings: Config) -> None:
         """What users see, which memory is copied, and how time is divided, from now on."""
         self.names_jobs = settings.holder_shown != "nothing"

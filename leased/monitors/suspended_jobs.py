@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
 from leased.core.events import Frozen, Thawed
 from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.looks import Payers, Rounds, each
+from leased.monitors.looks import Rounds, each
 from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")
@@ -39,7 +40,7 @@ class SuspendedJobs:
 
     leases: Leases
     busy: Busy
-    payers: Payers
+    payers: Accounts
     lines: Lines
     still: Callable[[int], bool] = stopped_processes.stands_still
     # By job and epoch: quiet looks in succession.
