@@ -92,7 +92,8 @@ class Memory:
         for residency, share in self.rules.parts_of(tenant):
             if share.resident or share.fixed or share.reported is not None:
                 residency.wait(tenant.id, place)
-        self.stir(tenant)
+        if self.rules.where.swapping:
+            self.stir(tenant)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
@@ -105,7 +106,8 @@ class Memory:
                 moved[residency.uuid] = both
         for residency, _ in parts if self.leavers.heap else ():
             self.leavers.put((tenant.id, residency.uuid), None)
-        self.stir(tenant)
+        if self.rules.where.swapping:
+            self.stir(tenant)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
@@ -119,7 +121,8 @@ class Memory:
                 self._watch(tenant.id, self.rules.devices[residency.uuid])
             if tenant.place is not None:  # it had lingered, and waits meanwhile
                 residency.wait(tenant.id, tenant.place)
-        self.stir(tenant)
+        if self.rules.where.swapping:
+            self.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
 
@@ -217,8 +220,8 @@ class Memory:
 
     def stir(self, tenant: Tenant) -> None:
         """Memory may have to move now on the devices of the tenant where somebody swaps."""
-        if swapping := self.rules.where.swapping:
-            self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
+        swapping = self.rules.where.swapping
+        self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
 
     def _watch(self, tenant: int, device: Device) -> None:
         """From now on the tenant has MOVE_PATIENCE_NS to evict some of what it was told to."""

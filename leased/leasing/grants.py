@@ -167,5 +167,6 @@ class Grants:
     def _in_flight(self, job_id: int) -> int:
         """How much work, in ns, the holder may have in flight while another job waits: a part of a
         turn, where turns are short."""
-        turn = self.loop.view.rules.asked_ns(self.loop.view.tenant(job_id))
+        arbiter = self.loop.arbiter
+        turn = arbiter.rules.asked_ns(arbiter.tenants[job_id])
         return min(self.in_flight_ns, turn // TURN_PART)

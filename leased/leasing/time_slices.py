@@ -115,7 +115,7 @@ class TimeSlices:
             if tenant.job_id in chosen:
                 continue
             divides = chosen and any(c.runs != as_made("").runs for c in chosen.values())
-            if divides or (self.loop.view.rules.online and self._holds_online(uuid)):
+            if divides or (self.loop.arbiter.rules.online and self._holds_online(uuid)):
                 self._look(uuid, self.loop.clock(), {}, {})
 
     def _holds_online(self, uuid: str) -> bool:

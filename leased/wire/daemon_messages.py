@@ -105,7 +105,9 @@ def grant(
 
 
 def revoke(epoch: int, drain_ns: int) -> bytes:
-    return _bytes(_made(lib.GL_REVOKE, epoch=epoch, deadline_ns=drain_ns))
+    message = new(lib.GL_REVOKE)
+    message.epoch, message.deadline_ns = epoch, drain_ns
+    return _bytes(message)
 
 
 def step(epoch: int) -> bytes:
