@@ -19,14 +19,9 @@ from leased.core.events import (
     Tick,
 )
 from leased.core.rules import MOVE_PATIENCE_NS
-from tests.core.line import queue
+from tests.core.line import of, queue
 
 S = 1_000_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def two(swaps: bool = False) -> Arbiter:

@@ -29,13 +29,9 @@ from leased.core.events import (
     Unparked,
 )
 from leased.core.rules import MOVE_PATIENCE_NS
+from tests.core.line import of
 
 S = 1_000_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def says(a: Arbiter, tenant: int, there: int, now: int = 0) -> list[Action]:

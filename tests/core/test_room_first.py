@@ -19,13 +19,10 @@ from leased.core.events import (
     Thawed,
     Tick,
 )
+from tests.core.line import of
 
 S = 1_000_000_000
 MANAGED, SWAPS, NEXT = 1, 2, 3
-
-
-def of(kind: type[Action], actions: list[Action]) -> list[int]:
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def arbiter(resident: int = 90, managed: int = 40) -> tuple[Arbiter, list[Action]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.actions import Action, Grant, Revoke
+from leased.core.actions import Grant, Revoke
 from leased.core.arbiter import DRAIN_NS, Arbiter
 from leased.core.events import (
     Closed,
@@ -21,15 +21,10 @@ from leased.core.events import (
     Restored,
     Tick,
 )
-from tests.core.line import queue
+from tests.core.line import of, queue
 
 S = 1_000_000_000
 MS = 1_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def arbiter(devices: int = 1) -> Arbiter:
