@@ -5,7 +5,7 @@ from __future__ import annotations
 from leased.api import answers
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_job
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer

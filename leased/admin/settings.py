@@ -19,7 +19,7 @@ from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE, shown
 from leased.config import options
 from leased.config.config import Config
 from leased.config.kinds import AUTO
-from leased.core import arbiter
+from leased.core.events import DrainSet, LockSet, QuantumSet
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.store.store import Store
@@ -169,12 +169,12 @@ class Settings:
                 self.leases.gpus.set_reserve(gpu.uuid, self._reserve(gpu, text))
             elif key == "lock":
                 assert value is None or isinstance(value, str)
-                self.leases.run(arbiter.LockSet(gpu.uuid, value))
+                self.leases.run(LockSet(gpu.uuid, value))
             elif key == "quantum":
                 assert value is None or isinstance(value, int)
-                self.leases.run(arbiter.QuantumSet(gpu.uuid, value))
+                self.leases.run(QuantumSet(gpu.uuid, value))
             else:
-                self.leases.run(arbiter.DrainSet(gpu.uuid, bool(value)))
+                self.leases.run(DrainSet(gpu.uuid, bool(value)))
 
     def applied(self, gpu: Gpu) -> Gpu:
         """A device of a configuration with the settings. Refused: they contradict each other."""

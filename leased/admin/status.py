@@ -19,7 +19,6 @@ from leased import __version__
 from leased.admin import details, parking, shard_memory
 from leased.admin.settings import Settings
 from leased.api import answers
-from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing import sharing_mode
 from leased.leasing.device_totals import ADDED
@@ -174,7 +173,7 @@ class Status:
         found = self.seen.health.states.get(uuid) if self.seen.health else None
         return {"state": found.state.value, "why": found.why or None} if found else None
 
-    def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> answers.Tenant:
+    def _tenant(self, tenant: Tenant, usage: dict[str, Usage]) -> answers.Tenant:
         job = tenant.job_id
         state = self.leases.view.tenant(job)
         device = self.leases.view.device

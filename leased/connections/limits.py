@@ -94,19 +94,14 @@ class Budget:
         self.credit -= amount
 
 
+@dataclass
 class Lines:
     """Limits the log lines about each user's processes."""
 
-    def __init__(
-        self,
-        time: Callable[[], float],
-        most: float = LINES_BURST,
-        per_s: float = LINES_PER_S,
-    ):
-        self.time = time
-        self.most = most
-        self.per_s = per_s
-        self.by_payer: dict[int, Budget] = {}
+    time: Callable[[], float]
+    most: float = LINES_BURST
+    per_s: float = LINES_PER_S
+    by_payer: dict[int, Budget] = field(default_factory=dict)
 
     def may(self, payer: int) -> bool:
         now = self.time()

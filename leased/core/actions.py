@@ -5,134 +5,109 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional
 
 
 @dataclass(frozen=True)
-class Grant:
+class Action:
+    """What is to be done about one tenant."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
+class OfLease(Action):
+    """About its lease of that number."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Grant(OfLease):
     """The tenant has a lease on its gang.
 
     prefetch: by UUID, bytes to restore now. idle_ns: another job waits already, so release after so
     much idleness; None: no job waits.
     """
 
-    tenant: int
-    epoch: int
     shared: bool
     prefetch: Mapping[str, int]
     idle_ns: Optional[int] = None
 
 
 @dataclass(frozen=True)
-class Restore:
+class Restore(OfLease):
     """The tenant keeps its lease and may restore memory that others have displaced meanwhile."""
 
-    tenant: int
-    epoch: int
     prefetch: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Evict:
+class Evict(Action):
     """The tenant, which swaps, must evict so many bytes from the device."""
 
-    tenant: int
     device: str
     bytes: int
 
 
 @dataclass(frozen=True)
-class Leave:
+class Leave(Action):
     """The tenant must evict all its memory from its devices, even if no other needs the room."""
 
-    tenant: int
-
 
 @dataclass(frozen=True)
-class Preload:
+class Preload(Action):
     """The tenant, which swaps and waits, may restore so many bytes to the device already."""
 
-    tenant: int
     device: str
     bytes: int
 
 
 @dataclass(frozen=True)
-class Expect:
+class Expect(Action):
     """The tenant, which swaps and holds, may have to evict so many bytes from the device soon."""
 
-    tenant: int
     device: str
     bytes: int
 
 
 @dataclass(frozen=True)
-class Contend:
+class Contend(OfLease):
     """Another job waits: release after idle_ns of idleness; None: no job waits any more."""
 
-    tenant: int
-    epoch: int
     idle_ns: Optional[int]
 
 
 @dataclass(frozen=True)
-class Revoke:
+class Revoke(OfLease):
     """The holder must shut its gate, drain, and release within drain_ns."""
 
-    tenant: int
-    epoch: int
     drain_ns: int
 
 
 @dataclass(frozen=True)
-class Overrun:
+class Overrun(OfLease):
     """A revoked holder has not released within its drain limit."""
 
-    tenant: int
-    epoch: int
-
 
 @dataclass(frozen=True)
-class Forfeit:
+class Forfeit(OfLease):
     """The holder has not released within twice that: others get its devices beside its work."""
 
-    tenant: int
-    epoch: int
-
 
 @dataclass(frozen=True)
-class PassedOver:
+class PassedOver(OfLease):
     """A holder that cannot act has lost its devices to others.
 
     It has been told to release its lease. When it does, others have had the devices since.
     """
 
-    tenant: int
-    epoch: int
-
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Action):
     """To whom orders the tenant's leases: what has come of an order. See leased/core/orders.py."""
 
-    tenant: int
     answer: str
-
-
-Action = Union[
-    Grant,
-    Restore,
-    Evict,
-    Leave,
-    Preload,
-    Expect,
-    Contend,
-    Revoke,
-    Overrun,
-    Forfeit,
-    PassedOver,
-    Answer,
-]
 
 
 class Effects:

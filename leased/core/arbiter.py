@@ -31,83 +31,32 @@ holder runs (core/policy.py). These rules hold under every policy:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
-from leased.core.actions import (
-    Action,
-    Answer,
-    Contend,
-    Effects,
-    Evict,
-    Expect,
-    Forfeit,
-    Grant,
-    Leave,
-    Overrun,
-    PassedOver,
-    Preload,
-    Restore,
-    Revoke,
-)
-from leased.core.contention import IDLE_FLOOR_NS
+from leased.core.actions import Action, Effects
 from leased.core.deadlines import Deadlines
 from leased.core.deciding import Deciding
-from leased.core.device_events import (
-    DrainSet,
-    LockSet,
-    OfDevice,
-    PolicySet,
-    QuantumSet,
-    RoomChanged,
-    SpeedKnown,
-    WorkMeasured,
-)
 from leased.core.device_settings import DeviceSettings
-from leased.core.events import CameBack, DrainLimitSet, Event, Listens, Rejoined, Tick
+from leased.core.events import (
+    CameBack,
+    DrainLimitSet,
+    Event,
+    Listens,
+    OfDevice,
+    OfTenant,
+    Opened,
+    Rejoined,
+    Released,
+    Tick,
+)
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
 from leased.core.rules import Rules
-from leased.core.stages import RESTORE_NS
-from leased.core.state import Device, Tenant
 from leased.core.tenant_changes import OF_TENANT, TenantChanges, tenant_of
-from leased.core.tenant_events import (
-    Adopted,
-    Channels,
-    Closed,
-    Frozen,
-    MemoryChanged,
-    Opened,
-    Ordered,
-    Parked,
-    PolicyRestored,
-    Released,
-    Requested,
-    Restored,
-    Signalled,
-    SpeedMeasured,
-    StraySeen,
-    Thawed,
-    Unparked,
-    UsageRestored,
-    Widened,
-)
 from leased.core.turns import Turns
 from leased.core.waiters import Waiters
 from leased.usage.usage import Usage
-
-__all__ = [
-    "IDLE_FLOOR_NS", "RESTORE_NS",
-    "Action", "Adopted", "Answer", "Arbiter", "CameBack", "Channels", "Closed", "Contend", "Device",
-    "DrainLimitSet", "DrainSet",
-    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "Listens", "LockSet",
-    "MemoryChanged",
-    "Opened", "Ordered", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
-    "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
-    "RoomChanged", "Signalled", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed",
-    "Tick", "Unparked", "Usage",
-    "UsageRestored", "Widened", "WorkMeasured",
-]  # fmt: skip
 
 DRAIN_NS = 10_000_000_000
 
@@ -153,21 +102,6 @@ class Arbiter:
         """The epoch of the next lease."""
         return self.leasing.epoch
 
-    @property
-    def policies(self) -> dict[str, str]:
-        """The name of the policy that each device has now, by UUID."""
-        return dict(self.rules.policies.of_device)
-
-    @property
-    def chosen_policies(self) -> dict[str, str]:
-        """The same, as the site has chosen it. Shares may need another one."""
-        return dict(self.rules.policies.chosen)
-
-    @property
-    def grace_until(self) -> int:
-        """Until when nothing is granted after a restart; 0: that is over."""
-        return self.rules.grace_until
-
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
         rules, effects = self.rules, self.effects
@@ -177,11 +111,14 @@ class Arbiter:
             rules.charges.pausing.passed(now)
         if rules.grace_until and now >= rules.grace_until and type(event) is Tick:
             self.deciding.rejoin()
-        change = OF_TENANT.get(type(event))
-        if change is None:
+        if isinstance(event, OfTenant):
+            tenant = self.tenants.get(event.tenant)
+            if tenant is not None:
+                OF_TENANT[type(event)](self.tenant_changes, tenant, event)
+        elif isinstance(event, OfDevice):
+            self.device_settings.apply(event)
+        else:
             OF_NODE[type(event)](self, event)
-        elif (tenant := self.tenants.get(event.tenant)) is not None:  # type: ignore[union-attr]
-            change(self.tenant_changes, tenant, event)
         for deadlines in self.deadlines:
             if deadlines.heap and deadlines.heap[0][0] <= now:
                 deadlines.passed(now)
@@ -239,9 +176,5 @@ OF_NODE: dict[type, Callable[[Arbiter, Any], None]] = {
     CameBack: lambda arbiter, _: arbiter.deciding.prolong_grace(),
     Rejoined: lambda arbiter, _: arbiter.deciding.rejoin(),
     DrainLimitSet: lambda arbiter, event: arbiter.rules.limit_drains(event.drain_ns),
-    WorkMeasured: lambda arbiter, event: arbiter.device_settings.measured(event),
     Tick: lambda _, __: None,
-    **dict.fromkeys(
-        get_args(OfDevice), lambda arbiter, event: arbiter.device_settings.apply(event)
-    ),
 }

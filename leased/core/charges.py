@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from leased.core.deadlines import Deadlines
+from leased.core.events import PolicyRestored
 from leased.core.policies import Policies
-from leased.core.policy import Had, Policy, PolicyState, Spec
+from leased.core.policy import Had, Policy, PolicyState
 from leased.core.state import FREE, Device, Tenant
-from leased.core.tenant_events import PolicyRestored
 
 PAUSE_NS = 100_000_000  # a shorter one is none
 
@@ -207,12 +207,6 @@ class Charges:
         made = self.policies.make(policy.name)
         made.opened(tenant)
         return made
-
-    # -- what policies ask ----------------------------------------------------------------
-
-    def competitors(self, tenant: Spec) -> int:
-        """How many hold or want the most wanted of its devices."""
-        return max([self.devices[uuid].clock.wanting for uuid in tenant.gang])
 
 
 def _data(state: str) -> bytes:

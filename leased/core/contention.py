@@ -97,38 +97,30 @@ class Contention:
         """This waiter hurries now, so the holders in its way go at once. (It may be the one for
         which they were told already.)"""
         for holder in self.rules.in_the_way(waiter):
-            lease = holder.lease
-            assert lease is not None
+            lease = holder.held
             if lease.contended and not lease.revoked:
                 lease.waiter = waiter.id
                 self.stages.plan_end(holder, lease)
 
     def _contend_anew(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """The holder has been told already, but for another waiter."""
-        assert holder.lease is not None
-        holder.debt_ns += holder.lease.paid_ns
+        holder.debt_ns += holder.held.paid_ns
         self.contend(holder, waiter, until)
 
     def limit(self, holder: Tenant) -> None:
         """If its policy wants that, the holder's quantum ends even if no tenant waits for it."""
         if self._is_limited(holder):
             self.contend(holder, None, FOREVER)
-            self._bound_by_limit(holder)
+            holder.held.for_limit = True
 
     def _is_limited(self, holder: Tenant) -> bool:
         limited = holder.heeds == ALONE and holder.limit < 1
         return limited and self.rules.policies.of(holder).is_limited(holder)
 
-    def _bound_by_limit(self, holder: Tenant) -> None:
-        """Whether it was told only because of its limit, so that any waiter is news to it."""
-        assert holder.lease is not None
-        holder.lease.for_limit = True
-
     def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """Tell a holder that this waiter needs its devices. None: no waiter does yet, but the
         holder fills a gap and must be gone by `until`."""
-        lease = holder.lease
-        assert lease is not None
+        lease = holder.held
         cost = handoff_ns(self.rules.parts_of(waiter)) if waiter else 0
         patience = cost
         if waiter:
@@ -163,12 +155,11 @@ class Contention:
 
     def end_contention(self, holder: Tenant) -> None:
         """No waiter needs its devices any more. The debt that its quantum was to pay stays."""
-        lease = holder.lease
-        assert lease is not None
+        lease = holder.held
         if self._is_limited(holder):
             if not lease.for_limit:
                 self._contend_anew(holder, None, FOREVER)
-                self._bound_by_limit(holder)
+                lease.for_limit = True
             return
         holder.debt_ns += lease.paid_ns
         lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
@@ -178,6 +169,6 @@ class Contention:
     def _expect(self, holder: Tenant, waiter: Tenant) -> None:
         for uuid in holder.gang:
             residency = self.rules.devices[uuid].residency
-            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
+            leaves = min(residency.displaced(waiter.id), residency.of(holder.id).resident)
             if leaves:
                 self.effects.do(Expect(holder.id, uuid, leaves))

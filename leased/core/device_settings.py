@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.device_events import (
-    DrainSet,
-    LockSet,
-    OfDevice,
-    PolicySet,
-    QuantumSet,
-    RoomChanged,
-    SpeedKnown,
-    WorkMeasured,
-)
+from leased.core import events
 from leased.core.leasing import Leasing
 from leased.core.rules import NEW_CONTROLS, NEW_GANGS, NEW_SHARES
 from leased.core.state import Device
@@ -26,26 +17,33 @@ class DeviceSettings:
         self.rules, self.effects = leasing.rules, leasing.effects
         self.memory, self.waiters, self.stages = leasing.memory, leasing.waiters, leasing.stages
 
-    def apply(self, event: OfDevice) -> None:
+    def apply(self, event: events.OfDevice) -> None:
+        if isinstance(event, events.WorkMeasured):
+            self._measured(event)
+            return
         device = self.rules.devices[event.device]
-        if isinstance(event, SpeedKnown):
+        if isinstance(event, events.SpeedKnown):
             speed = Speed(event.bytes_s, event.seen, event.said)
-            device.residency.set_speed(speed, event.swaps)
-        elif isinstance(event, RoomChanged):
-            self.memory.set_room(device, event.bytes)
-        elif isinstance(event, DrainSet):
+            if event.swaps:
+                device.residency.link = speed
+            else:
+                device.residency.paging = speed
+        elif isinstance(event, events.RoomChanged):
+            device.residency.set_room(event.bytes)
+            self.memory.refit(device)
+        elif isinstance(event, events.DrainSet):
             self._drain(device, event.drained)
-        elif isinstance(event, PolicySet):
+        elif isinstance(event, events.PolicySet):
             self.rules.policies.choose(device.uuid, event.policy)
             self.rules.news |= NEW_SHARES
-        elif isinstance(event, QuantumSet):
+        elif isinstance(event, events.QuantumSet):
             device.quantum_ns = event.quantum_ns
             self.stages.plan_ends(device)
-        else:
+        elif isinstance(event, events.LockSet):
             self._lock(device, event)
         self.effects.changed |= device.bit
 
-    def _lock(self, device: Device, event: LockSet) -> None:
+    def _lock(self, device: Device, event: events.LockSet) -> None:
         """From now on tenants run side by side on the device, or by turns."""
         device.lock = event.lock
         tenants = self.rules.tenants.values()
@@ -111,10 +109,12 @@ class DeviceSettings:
         """Time slices can divide the work of other tenants than before, so tenants with a share
         may run side by side, or take turns."""
         rules = self.rules
-        rules.turns_instead.follow()
-        self.waiters.heed_again(rules.tenants[n] for n in rules.shares.of)
+        rules.uncontrolled_mask = 0
+        for tenant in rules.tenants.values():
+            rules.uncontrolled_mask |= tenant.mask if tenant.uncontrolled else 0
+        self.waiters.heed_again(list(rules.shares.of.values()))
 
-    def measured(self, event: WorkMeasured) -> None:
+    def _measured(self, event: events.WorkMeasured) -> None:
         """Divide what the driver has measured among those that held the device meanwhile, for their
         usage, by lease time. Parts of tenants that are closed, or of no tenant, are lost."""
         device = self.rules.devices.get(event.device)
@@ -138,13 +138,14 @@ class DeviceSettings:
             if event.busy_percent is not None:
                 usage.measured_ns += lease_ns
                 usage.busy_ns += lease_ns * event.busy_percent // 100
-                if device.residency.on_device(number):
+                share = device.residency.of(number)
+                if share.fixed or share.evictable:
                     usage.idle_resident_ns += clock_ns * (100 - event.busy_percent) // 100
             if event.energy_mj is not None and event.ns:
                 usage.energy_mj += event.energy_mj * lease_ns // event.ns
 
 
-def _worked(event: WorkMeasured) -> dict[int, int]:
+def _worked(event: events.WorkMeasured) -> dict[int, int]:
     """By tenant, for how many ns the device worked for it; empty: that is not known."""
     total = sum(part.weight for part in event.parts)
     busy_ns = event.ns * (event.busy_percent or 0) // 100

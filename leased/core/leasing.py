@@ -88,7 +88,7 @@ class Leasing:
         self.short_turns.goes_on(lease, tenant.mask, rules.now, restore_ns)
         for device in tenant.devices:
             device.restoring.discard(tenant.id)
-        self.memory.restored(tenant)
+        self.memory.stir(tenant)  # the link is free for others
         self.effects.changed |= tenant.mask
 
     def look_at_untold(self) -> bool:
@@ -97,8 +97,7 @@ class Leasing:
         there was any of either."""
         found = False
         for tenant in list(self.rules.untold.values()):
-            lease = tenant.lease
-            assert lease is not None
+            lease = tenant.held
             if lease.revoked:
                 self.finish(tenant)
                 if tenant.lease is None:
@@ -189,8 +188,7 @@ class Leasing:
 
     def end(self, tenant: Tenant) -> None:
         """End the tenant's lease, so that others may have its devices."""
-        rules, lease = self.rules, tenant.lease
-        assert lease is not None
+        rules, lease = self.rules, tenant.held
         rules.untold.pop(tenant.id, None)
         if rules.charges.on:
             rules.charges.end(tenant, rules.now)

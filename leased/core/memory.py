@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from leased.core.actions import Effects, Evict, Leave, Preload, Restore
 from leased.core.deadlines import Deadlines
+from leased.core.events import LeftUncopied, MemoryChanged
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import ALONE, Device, Tenant
-from leased.core.tenant_events import LeftUncopied, MemoryChanged
 from leased.memory.share import Place
 
 NOTHING = 0, 0  # bytes in, bytes of others out
@@ -71,10 +71,6 @@ class Memory:
         if charged is not None and event.device in charged.usage:
             charged.usage[event.device].take_back(counted)
 
-    def set_room(self, device: Device, size: int) -> None:
-        device.residency.set_room(size)
-        self.refit(device)
-
     def freeze(self, tenant: Tenant, frozen: bool) -> None:
         for device in tenant.devices:
             device.residency.freeze(tenant.id, frozen)
@@ -88,7 +84,7 @@ class Memory:
         for uuid in tenant.usage:
             if uuid in self.rules.devices:  # not so a GPU that was lost when this daemon started
                 self.rules.devices[uuid].residency.forget(tenant.id)
-                self._unwatch(tenant.id, uuid)
+                self.leavers.put((tenant.id, uuid), None)
                 self.refit(self.rules.devices[uuid])
 
     def wait(self, tenant: Tenant, place: Place | None) -> None:
@@ -97,7 +93,7 @@ class Memory:
             if share.resident or share.fixed or share.reported is not None:
                 residency.wait(tenant.id, place)
         if self.rules.where.swapping:
-            self._stir(tenant)
+            self.stir(tenant)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
@@ -109,9 +105,9 @@ class Memory:
             if both != NOTHING:
                 moved[residency.uuid] = both
         for residency, _ in parts if self.leavers.heap else ():
-            self._unwatch(tenant.id, residency.uuid)
+            self.leavers.put((tenant.id, residency.uuid), None)
         if self.rules.where.swapping:
-            self._stir(tenant)
+            self.stir(tenant)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
@@ -126,7 +122,7 @@ class Memory:
             if tenant.place is not None:  # it had lingered, and waits meanwhile
                 residency.wait(tenant.id, tenant.place)
         if self.rules.where.swapping:
-            self._stir(tenant)
+            self.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
 
@@ -135,11 +131,6 @@ class Memory:
         tenant cannot begin before what others have to evict has left, nor one that swaps beside
         it."""
         return any(d.residency.awaits_room(tenant.swaps) for d in tenant.devices)
-
-    def restored(self, tenant: Tenant) -> None:
-        """The tenant has restored all its memory, so the link is free for others."""
-        if self.rules.where.swapping:
-            self._stir(tenant)
 
     # -- parking -----------------------------------------------------------------------
 
@@ -227,7 +218,7 @@ class Memory:
 
     # -- who is told to evict and to restore, apart from what grants say ----------------
 
-    def _stir(self, tenant: Tenant) -> None:
+    def stir(self, tenant: Tenant) -> None:
         """Memory may have to move now on the devices of the tenant where somebody swaps."""
         swapping = self.rules.where.swapping
         self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
@@ -237,9 +228,6 @@ class Memory:
         leaves = device.residency.leaving(tenant)
         until = self.rules.now + MOVE_PATIENCE_NS if leaves else None
         self.leavers.put((tenant, device.uuid), until)
-
-    def _unwatch(self, tenant: int, uuid: str) -> None:
-        self.leavers.put((tenant, uuid), None)
 
     def bring_back(self, gone: Tenant) -> None:
         """Let holders that stay restore what the holder that has gone had displaced."""

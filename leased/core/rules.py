@@ -13,7 +13,6 @@ from leased.core.policies import Policies
 from leased.core.policy import MakePolicy, Spec
 from leased.core.shares import Shares
 from leased.core.state import ALONE, FREE, SHARE, Device, Tenant
-from leased.core.turns_instead import TurnsInstead
 from leased.memory.residency import Part, Residency, Whereabouts, handoff_ns
 from leased.usage.lease_clock import LeaseClock
 
@@ -57,7 +56,8 @@ class Rules:
         # Devices with holders that heed locks, and with those that run beside no other of these.
         self.locked_mask = self.alone_mask = 0
         self.drained_mask = 0
-        self.turns_instead = TurnsInstead(self.tenants)
+        # Devices of tenants whose work time slices cannot divide.
+        self.uncontrolled_mask = 0
         self.news = 0  # of NEW_SHARES, NEW_GANGS, NEW_CONTROLS, what has to be followed
         self.online = 0  # how many tenants are online
         self.mixed_mask = 0  # devices on which orders of several policies would meet
@@ -164,11 +164,14 @@ class Rules:
             self.shares.leave(tenant)
 
     def heeds(self, tenant: Tenant) -> int:
-        """What it is to heed now."""
+        """What it is to heed now. With the driver's own time slices memory that fits is all the
+        same side by side, but a tenant with a share takes turns there, by a policy that keeps
+        shares."""
         lock = self.lock_of(tenant)
         if lock == "off":
             return FREE
-        shares = lock == "auto" and not self.turns_instead.of(tenant)
+        turns_instead = tenant.has_share and tenant.mask & self.uncontrolled_mask
+        shares = lock == "auto" and not turns_instead
         return SHARE if shares and all(device.fits for device in tenant.devices) else ALONE
 
     def hold(self, tenant: Tenant) -> None:
@@ -232,10 +235,6 @@ class Rules:
     def is_free(self, tenant: Tenant) -> bool:
         """Nobody holds, and nothing withholds, what the tenant needs."""
         return not self.withheld(tenant) and next(self.in_the_way(tenant), None) is None
-
-    def drained(self, tenant: Tenant) -> bool:
-        """The site has drained one of its devices."""
-        return self.drained_mask & tenant.mask != 0
 
     def crowded_out(self, tenant: Tenant) -> bool:
         """What others have and cannot be moved leaves no room for what it must have there."""
@@ -305,4 +304,4 @@ class Rules:
         return 0 if lease is None or lease.restoring else self.now - lease.since
 
     def competitors(self, tenant: Spec) -> int:
-        return self.charges.competitors(tenant)
+        return max([self.devices[uuid].clock.wanting for uuid in tenant.gang])

@@ -117,8 +117,7 @@ class ShortTurns:
     def interrupt(self, holder: Tenant) -> None:
         """The holder is revoked: if that is for a waiter that hurries, or one that is to hold what
         was lent, the place of the holder and what is left of its quantum are kept."""
-        lease, rules = holder.lease, self.rules
-        assert lease is not None
+        lease, rules = holder.held, self.rules
         waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
         if waiter is None or lease.short or lease.until != FOREVER:
             return
@@ -162,8 +161,7 @@ class ShortTurns:
 
     def released(self, tenant: Tenant, charged: bool, now: int) -> None:
         """The tenant releases its lease in order. charged: its policy counts what it has had."""
-        lease = tenant.lease
-        assert lease is not None
+        lease = tenant.held
         if lease.kept:
             tenant.kept = Kept(lease.kept.place, lease.kept.ran_ns, now + KEEP_NS)
         if lease.short and not charged:

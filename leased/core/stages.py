@@ -99,8 +99,7 @@ class Stages:
     # -- what happens then ------------------------------------------------------------
 
     def revoke(self, tenant: Tenant) -> None:
-        lease = tenant.lease
-        assert lease is not None
+        lease = tenant.held
         drain_ns = self.rules.drain_ns
         self.short_turns.interrupt(tenant)
         lease.revoked, lease.revoked_at = True, self.rules.now
@@ -111,8 +110,7 @@ class Stages:
     def end_quantum(self, tenant: Tenant) -> None:
         """The holder's time is over. It goes on where others are to end it, or where the one that
         it is in the way of is not to have the devices yet."""
-        lease = tenant.lease
-        assert lease is not None
+        lease = tenant.held
         waiter = self.rules.lined.get(lease.waiter) if lease.waiter is not None else None
         if waiter is not None:
             self.effects.changed |= tenant.mask  # the waiter's turn may have come
@@ -124,8 +122,7 @@ class Stages:
     def pass_over(self, holder: Tenant) -> None:
         """It cannot give back what others wait for: they have it, and it hears of it later.
         It has forfeited nothing: no work of it is under way."""
-        lease = holder.lease
-        assert lease is not None
+        lease = holder.held
         if holder.ordered and lease.untold is not None:
             return  # it has nothing to give back, and keeps its devices as it was ordered to
         if not lease.revoked:
@@ -138,8 +135,7 @@ class Stages:
             self._pass_due(self.rules.tenants[tenant])
 
     def _pass_due(self, tenant: Tenant) -> None:
-        lease = tenant.lease
-        assert lease is not None
+        lease = tenant.held
         if not lease.revoked:
             self.end_quantum(tenant)
         elif tenant.parked and not self._is_awaited(tenant):
@@ -179,8 +175,7 @@ class Stages:
                 continue
             if are_together(stays, tenant):
                 continue
-            assert stays.lease is not None
-            stays.lease.since = self.rules.now
+            stays.held.since = self.rules.now
             if not device.fits:
                 device.note_separation(self.rules.now)
             self.revoke(tenant)

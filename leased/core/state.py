@@ -41,7 +41,7 @@ class Lease:
     """
 
     contended: bool = False
-    for_limit: bool = False  # contended for its own limit's sake, as nobody waits
+    for_limit: bool = False  # contended for its own limit's sake, so any waiter is news to it
     restoring: bool = False  # its memory is on the way; the quantum has not begun
     revoked: bool = False
     revoked_at: int = 0
@@ -151,6 +151,12 @@ class Tenant:
     read: dict[str, Reading] = field(default_factory=dict)
 
     @property
+    def held(self) -> Lease:
+        """The lease of a tenant that holds one."""
+        assert self.lease is not None
+        return self.lease
+
+    @property
     def barred(self) -> bool:
         return self.barred_until is not None
 
@@ -158,6 +164,11 @@ class Tenant:
     def urgent(self) -> bool:
         """It is online, and is not one that could not use its last lease."""
         return self.online and not self.unserved
+
+    @property
+    def uncontrolled(self) -> bool:
+        """It has wanted its gang, and time slices cannot divide its work."""
+        return self.has_asked and not self.controlled
 
     @property
     def has_share(self) -> bool:

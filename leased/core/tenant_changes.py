@@ -5,45 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leased.core import classes, orders
+from leased.core import classes, events, orders
 from leased.core.actions import Answer
 from leased.core.leasing import Leasing
 from leased.core.rules import NEW_CONTROLS
 from leased.core.state import Parking, Tenant
-from leased.core.tenant_events import (
-    Adopted,
-    Channels,
-    Closed,
-    Frozen,
-    LeftUncopied,
-    MemoryChanged,
-    Opened,
-    Ordered,
-    Parked,
-    PolicyRestored,
-    Released,
-    Requested,
-    Restored,
-    Signalled,
-    SpeedMeasured,
-    StraySeen,
-    Thawed,
-    Unparked,
-    UsageRestored,
-    Widened,
-)
 from leased.usage.usage import Usage
 
 
 class TenantChanges:
-    """A method for each event, as OF_TENANT says."""
+    """Applies the events as OF_TENANT says."""
 
     def __init__(self, leasing: Leasing):
         self.leasing = leasing
         self.rules, self.effects = leasing.rules, leasing.effects
         self.memory, self.waiters, self.stages = leasing.memory, leasing.waiters, leasing.stages
 
-    def open(self, event: Opened) -> None:
+    def open(self, event: events.Opened) -> None:
         """ValueError: the tenant is known already, or a device of its gang is not."""
         unknown = [uuid for uuid in event.gang if uuid not in self.rules.devices]
         if unknown or not event.gang or event.tenant in self.rules.tenants:
@@ -57,7 +35,7 @@ class TenantChanges:
         self.rules.join(tenant)
         self.rules.policies.of(tenant).opened(tenant)
 
-    def close(self, tenant: Tenant, _: Closed) -> None:
+    def close(self, tenant: Tenant, _: events.Closed) -> None:
         self.waiters.end(tenant)
         if tenant.lease is not None:
             self.leasing.end(tenant)
@@ -75,7 +53,7 @@ class TenantChanges:
         self.rules.leave(tenant)
         self.memory.forget(tenant)
 
-    def widen(self, tenant: Tenant, event: Widened) -> None:
+    def widen(self, tenant: Tenant, event: events.Widened) -> None:
         """The tenant needs more devices from its next lease on, so its present lease ends."""
         for uuid in event.gang:
             tenant.usage.setdefault(uuid, Usage())
@@ -88,15 +66,15 @@ class TenantChanges:
         self.waiters.end(tenant)
         self.leasing.take_wider(tenant)
         if waits:  # behind those who have waited for the new devices already
-            self.request(tenant, Requested(tenant.id))
+            self.request(tenant, events.Requested(tenant.id))
 
-    def request(self, tenant: Tenant, _: Requested) -> None:
+    def request(self, tenant: Tenant, _: events.Requested) -> None:
         if tenant.parked is not None:
             self._end_parking(tenant)
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
-    def order(self, tenant: Tenant, event: Ordered) -> None:
+    def order(self, tenant: Tenant, event: events.Ordered) -> None:
         """Others order its leases."""
         tenant.ordered = event.order
         if event.order in (orders.LINE, orders.HOLD) and tenant.lease is None:
@@ -148,18 +126,15 @@ class TenantChanges:
         else:
             self.waiters.end(tenant)
 
-    def signal(self, tenant: Tenant, _: Signalled) -> None:
-        self.waiters.short_turns.ask(tenant, self.rules.now)
-
-    def restored(self, tenant: Tenant, event: Restored) -> None:
+    def restored(self, tenant: Tenant, event: events.Restored) -> None:
         lease = tenant.lease
         if lease is not None and lease.epoch == event.epoch and lease.restoring:
             self.leasing.begin(tenant, lease)
 
-    def freeze(self, tenant: Tenant, event: Frozen | Thawed) -> None:
+    def freeze(self, tenant: Tenant, event: events.Frozen | events.Thawed) -> None:
         """The tenant cannot act, or can again. The time in between is not added to its debt.
         Waiters that its memory kept out come before it, so that standing still earns no turn."""
-        tenant.frozen = frozen = isinstance(event, Frozen)
+        tenant.frozen = frozen = isinstance(event, events.Frozen)
         for epoch in tenant.forfeited:
             tenant.forfeited[epoch] = None if frozen else self.rules.now
         self.memory.freeze(tenant, frozen)
@@ -170,13 +145,7 @@ class TenantChanges:
         if frozen and lease is not None and (lease.revoked or lease.is_awaited):
             self.stages.pass_over(tenant)
 
-    def release(self, tenant: Tenant, event: Released) -> None:
-        self.leasing.release(tenant, event.epoch)
-
-    def adopt(self, tenant: Tenant, event: Adopted) -> None:
-        self.leasing.adopt(tenant, event.epoch)
-
-    def park(self, tenant: Tenant, event: Parked) -> None:
+    def park(self, tenant: Tenant, event: events.Parked) -> None:
         """Its lease and memory leave its devices, though no other tenant needs them. One that is
         suspended stays so, whoever else parks it.
 
@@ -196,7 +165,7 @@ class TenantChanges:
         if tenant.waiting:
             self._end_parking(tenant)
 
-    def unpark(self, tenant: Tenant, _: Unparked) -> None:
+    def unpark(self, tenant: Tenant, _: events.Unparked) -> None:
         """The tenant restores what there is free room for before its next lease. If it was parked
         when it was suspended, and has requested nothing since, it stays parked."""
         if tenant.parked is not None and tenant.parked.before is not None and not tenant.waiting:
@@ -215,13 +184,13 @@ class TenantChanges:
         self.memory.unpark(tenant)
         self.waiters.sort(tenant)
 
-    def remember(self, tenant: Tenant, event: PolicyRestored) -> None:
+    def remember(self, tenant: Tenant, event: events.PolicyRestored) -> None:
         self.rules.charges.restore(tenant, event)
         self.waiters.place_again(tenant)
 
     # -- what was measured, counted or found out elsewhere ------------------------------
 
-    def change_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
+    def change_memory(self, tenant: Tenant, event: events.MemoryChanged) -> None:
         more = self.memory.change(tenant, event)
         if more > 0 and tenant.lease and tenant.lease.restoring:
             self.stages.go_on(tenant, tenant.lease)
@@ -229,50 +198,47 @@ class TenantChanges:
             if holder.lease and event.device in holder.gang:
                 self.stages.go_on(holder, holder.lease)
 
-    def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
-        self.memory.left_uncopied(tenant, event)
-
-    def learn_speed(self, tenant: Tenant, event: SpeedMeasured) -> None:
+    def learn_speed(self, tenant: Tenant, event: events.SpeedMeasured) -> None:
         residency = self.rules.devices[event.device].residency
         residency.learn_speed(tenant.id, event.bytes, event.ns)
 
-    def restore_usage(self, tenant: Tenant, event: UsageRestored) -> None:
+    def restore_usage(self, tenant: Tenant, event: events.UsageRestored) -> None:
         tenant.usage[event.device] = Usage(**event.amounts)
 
-    def count_stray(self, tenant: Tenant, event: StraySeen) -> None:
+    def count_stray(self, tenant: Tenant, event: events.StraySeen) -> None:
         if event.device in tenant.usage:
             tenant.usage[event.device].strays += 1
 
-    def control(self, tenant: Tenant, event: Channels) -> None:
+    def control(self, tenant: Tenant, event: events.Channels) -> None:
         if tenant.controlled != event.controlled:
             tenant.controlled = event.controlled
             self.rules.news |= NEW_CONTROLS
 
 
 OF_TENANT: dict[type, Callable[[TenantChanges, Tenant, Any], None]] = {
-    Requested: TenantChanges.request,
-    Released: TenantChanges.release,
-    MemoryChanged: TenantChanges.change_memory,
-    SpeedMeasured: TenantChanges.learn_speed,
-    Signalled: TenantChanges.signal,
-    Restored: TenantChanges.restored,
-    Frozen: TenantChanges.freeze,
-    Thawed: TenantChanges.freeze,
-    Parked: TenantChanges.park,
-    Unparked: TenantChanges.unpark,
-    Widened: TenantChanges.widen,
-    Closed: TenantChanges.close,
-    Channels: TenantChanges.control,
-    LeftUncopied: TenantChanges.left_uncopied,
-    UsageRestored: TenantChanges.restore_usage,
-    StraySeen: TenantChanges.count_stray,
-    PolicyRestored: TenantChanges.remember,
-    Adopted: TenantChanges.adopt,
-    Ordered: TenantChanges.order,
+    events.Requested: TenantChanges.request,
+    events.Released: lambda self, tenant, event: self.leasing.release(tenant, event.epoch),
+    events.MemoryChanged: TenantChanges.change_memory,
+    events.SpeedMeasured: TenantChanges.learn_speed,
+    events.Signalled: lambda self, tenant, _: self.waiters.short_turns.ask(tenant, self.rules.now),
+    events.Restored: TenantChanges.restored,
+    events.Frozen: TenantChanges.freeze,
+    events.Thawed: TenantChanges.freeze,
+    events.Parked: TenantChanges.park,
+    events.Unparked: TenantChanges.unpark,
+    events.Widened: TenantChanges.widen,
+    events.Closed: TenantChanges.close,
+    events.Channels: TenantChanges.control,
+    events.LeftUncopied: lambda self, tenant, event: self.memory.left_uncopied(tenant, event),
+    events.UsageRestored: TenantChanges.restore_usage,
+    events.StraySeen: TenantChanges.count_stray,
+    events.PolicyRestored: TenantChanges.remember,
+    events.Adopted: lambda self, tenant, event: self.leasing.adopt(tenant, event.epoch),
+    events.Ordered: TenantChanges.order,
 }
 
 
-def tenant_of(event: Opened) -> Tenant:
+def tenant_of(event: events.Opened) -> Tenant:
     """The new tenant."""
     return Tenant(
         *(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps),

@@ -51,8 +51,7 @@ class Turns:
         return all(self._is_over(holder, waiter) for holder in self.rules.in_the_way(waiter))
 
     def _is_over(self, holder: Tenant, waiter: Tenant) -> bool:
-        lease = holder.lease
-        assert lease is not None
+        lease = holder.held
         due = lease.due is not None and lease.due <= self.rules.now
         return lease.revoked or (due and lease.waiter == waiter.id)
 

@@ -22,9 +22,8 @@ class Health:
 
     faults: dict[str, str] = field(default_factory=dict)
     nvml: str | None = None
-    doubts: dict[str, int] = field(
-        default_factory=dict
-    )  # by UUID, polls in succession that contradict the present state
+    # By UUID, polls in succession that contradict the present state.
+    doubts: dict[str, int] = field(default_factory=dict)
     heard: int = 0  # answers since NVML was silent
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from leased.core.arbiter import Action, Arbiter, Event
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.actions import Action
+from leased.core.arbiter import Arbiter
+from leased.core.events import Event, Parked, Unparked
 from leased.leasing.arbiter_view import ArbiterView
 from leased.record.recorder import Recorder
 

@@ -6,7 +6,7 @@ tenants, devices and leases that it returns are the arbiter's own: they are read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
@@ -62,31 +62,17 @@ class DeviceView:
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
-        return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in self._present().items()}
+        return {tenant.id: self._arbiter.rules.lock_of(tenant) for tenant in self.present()}
 
-    def names(self, jobs: Iterable[int]) -> list[str]:
-        """The jobs as squeue shows them."""
-        return [self._arbiter.tenants[job].job or str(job) for job in jobs]
+    def present(self) -> list[Tenant]:
+        """Who holds it or waits for it, by their numbers."""
+        there = {*self.state.holders.values(), *self._arbiter.rules.waiting(self.state)}
+        return sorted(there, key=lambda tenant: tenant.id)
 
-    def with_share(self) -> list[int]:
-        """Of the jobs that hold it or wait for it, those that have a share of its time."""
-        return sorted(job for job, tenant in self._present().items() if tenant.has_share)
-
-    @property
-    def keeps_shares_beside(self) -> bool:
-        """Whether all jobs with a share that hold it or want it may run side by side with others
-        there."""
-        shares = [tenant for tenant in self._present().values() if tenant.has_share]
-        return all(self._arbiter.rules.can_share(tenant) for tenant in shares)
-
-    @property
-    def uncontrolled(self) -> list[int]:
-        """The jobs whose work time slices of the GPU cannot divide from that of others."""
-        return sorted(t.id for t in self._arbiter.rules.turns_instead.uncontrolled(self.state.uuid))
-
-    def _present(self) -> dict[int, Tenant]:
-        waiting = self._arbiter.rules.waiting(self.state)
-        return self.state.holders | {tenant.id: tenant for tenant in waiting}
+    def uncontrolled(self) -> list[Tenant]:
+        """Those whose work time slices of the GPU cannot divide from that of others."""
+        there = (t for t in self._arbiter.tenants.values() if t.mask & self.state.bit)
+        return sorted((t for t in there if t.uncontrolled), key=lambda tenant: tenant.id)
 
     # -- how it is used -----------------------------------------------------------
 
@@ -135,14 +121,9 @@ class ArbiterView:
         return self._arbiter.epoch
 
     @property
-    def has_online(self) -> bool:
-        """Whether any tenant is online."""
-        return self._arbiter.rules.online > 0
-
-    @property
     def in_grace(self) -> bool:
         """Whether nothing is granted yet after a restart."""
-        return self._arbiter.grace_until != 0
+        return self._arbiter.rules.grace_until != 0
 
     def tenant(self, job_id: int) -> Tenant:
         return self._arbiter.tenants[job_id]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from leased.classes.pulse import Work
 from leased.connections.limits import credible
-from leased.core.arbiter import (
+from leased.core.events import (
     Adopted,
     CameBack,
+    LeftUncopied,
+    Parked,
     Released,
     Requested,
     Restored,
     Signalled,
     SpeedMeasured,
 )
-from leased.core.tenant_events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants
@@ -33,26 +35,21 @@ LEAST_SEEN_NS = 100_000_000  # less says nothing
 MOST_OF = 0.8
 
 
+@dataclass
 class Clients:
     """A method for each message of a client. A connection calls it with its tenant and itself."""
 
-    def __init__(
-        self,
-        loop: ArbiterLoop,
-        registry: Registry,
-        grants: Grants,
-        stuck: StuckClients,
-        reports: MemoryReports,
-    ):
-        self.loop = loop
-        self.registry = registry
-        self.grants = grants
-        self.stuck = stuck
-        self.reports = reports
+    loop: ArbiterLoop
+    registry: Registry
+    grants: Grants
+    stuck: StuckClients
+    reports: MemoryReports
+
+    def __post_init__(self) -> None:
         # Called with a tenant that Slurm is about to suspend.
         self.on_suspend: Callable[[Tenant], None] = lambda _: None
         # Called with a tenant that needs further devices, and what it sees of them.
-        self.on_left: Callable[[Tenant, Mapping[str, int]], None] = registry.widen
+        self.on_left: Callable[[Tenant, Mapping[str, int]], None] = self.registry.widen
         # Called with a process some of whose memory is away by a carrier that has ended.
         self.on_stranded: Callable[[Tenant, Client], None] = lambda _, __: None
         # Called with a process that has connected and what it says it has; returns what it has.

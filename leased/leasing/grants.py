@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leased.core import arbiter
+from leased.core import actions
+from leased.core.events import Released, Requested
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
@@ -40,28 +41,28 @@ class Grants:
         self.slices = slices
         self.in_flight_ns = in_flight_ns
         # How each kind of action is carried out.
-        self.by_kind: dict[type[arbiter.Action], Callable[[Tenant, Any], None]] = {
-            arbiter.Grant: self._grant,
-            arbiter.Restore: self._restore,
-            arbiter.Contend: self._contend,
-            arbiter.Revoke: self._revoke,
-            arbiter.PassedOver: self._pass_over,
-            arbiter.Overrun: self._overrun,
-            arbiter.Forfeit: self._overrun,
-            arbiter.Evict: self._evict,
-            arbiter.Leave: self._leave,
-            arbiter.Preload: memory_orders.preload,
-            arbiter.Expect: memory_orders.expect,
-            arbiter.Answer: self._answer,
+        self.by_kind: dict[type[actions.Action], Callable[[Tenant, Any], None]] = {
+            actions.Grant: self._grant,
+            actions.Restore: self._restore,
+            actions.Contend: self._contend,
+            actions.Revoke: self._revoke,
+            actions.PassedOver: self._pass_over,
+            actions.Overrun: self._overrun,
+            actions.Forfeit: self._overrun,
+            actions.Evict: self._evict,
+            actions.Leave: self._leave,
+            actions.Preload: memory_orders.preload,
+            actions.Expect: memory_orders.expect,
+            actions.Answer: self._answer,
         }
         # Called with a tenant that has overrun; again, with True, when it has forfeited its GPUs.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
         # Called with what the arbiter answers to the orders for a tenant of several nodes.
         self.on_answer: Callable[[Tenant, str], None] = lambda _, __: None
 
-    def perform(self, action: arbiter.Action) -> None:
+    def perform(self, action: actions.Action) -> None:
         """Carry out one action. A tenant that has closed needs none."""
-        tenant = self.registry.by_job.get(action.tenant)
+        tenant = self.registry.get(action.tenant)
         if tenant is not None:
             self.by_kind[type(action)](tenant, action)
 
@@ -71,7 +72,7 @@ class Grants:
         client.wants, client.held, client.stopped = False, state.epoch, False
         client.send(self._message(tenant, state.epoch, {}))
 
-    def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
+    def _grant(self, tenant: Tenant, grant: actions.Grant) -> None:
         self.registry.steps.granted(tenant.job_id)
         tenant.idle_ns = grant.idle_ns
         memory_orders.cancel_evictions(tenant)
@@ -84,37 +85,37 @@ class Grants:
         for client in wanting:
             client.send(message)
         if not wanting and not tenant.nodes:  # the processes that asked have ended
-            self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
+            self.loop.run(Released(grant.tenant, grant.epoch))
         self.registry.steps.see(tenant.job_id, wanting)
 
-    def _answer(self, tenant: Tenant, action: arbiter.Answer) -> None:
+    def _answer(self, tenant: Tenant, action: actions.Answer) -> None:
         self.on_answer(tenant, action.answer)
 
-    def _restore(self, tenant: Tenant, action: arbiter.Restore) -> None:
+    def _restore(self, tenant: Tenant, action: actions.Restore) -> None:
         """Tell a holder to restore more of its memory."""
         message = self._message(tenant, action.epoch, action.prefetch, restore=True)
         tenant.tell_holders(message)
 
-    def _evict(self, tenant: Tenant, action: arbiter.Evict) -> None:
+    def _evict(self, tenant: Tenant, action: actions.Evict) -> None:
         memory_orders.evict(tenant, action)
         memory_orders.send_evictions(tenant, self.registry.kin(tenant))
 
-    def _leave(self, tenant: Tenant, action: arbiter.Leave) -> None:
+    def _leave(self, tenant: Tenant, action: actions.Leave) -> None:
         memory_orders.leave(tenant, action)
         memory_orders.send_evictions(tenant, self.registry.kin(tenant))
 
-    def _contend(self, tenant: Tenant, action: arbiter.Contend) -> None:
+    def _contend(self, tenant: Tenant, action: actions.Contend) -> None:
         tenant.idle_ns = action.idle_ns
         ahead = self._in_flight(action.tenant)
         tenant.tell_holders(daemon_messages.contended(action.epoch, action.idle_ns, ahead))
 
-    def _revoke(self, tenant: Tenant, revoke: arbiter.Revoke) -> None:
+    def _revoke(self, tenant: Tenant, revoke: actions.Revoke) -> None:
         tenant.tell_holders(daemon_messages.revoke(revoke.epoch, revoke.drain_ns))
         self.stuck.revoked(tenant, revoke.epoch)
         if not tenant.holders(revoke.epoch):
-            self.loop.run(arbiter.Released(revoke.tenant, revoke.epoch))
+            self.loop.run(Released(revoke.tenant, revoke.epoch))
 
-    def _pass_over(self, tenant: Tenant, action: arbiter.PassedOver) -> None:
+    def _pass_over(self, tenant: Tenant, action: actions.PassedOver) -> None:
         """The processes that hold the lease cannot act, so other jobs get the devices.
 
         These processes release the lease when they can act again. Other processes of the job do
@@ -135,10 +136,10 @@ class Grants:
     def request_again(self, tenant: Tenant) -> None:
         """A lease of the tenant has ended: its processes that wait request the next one."""
         if tenant.wanting():
-            self.loop.run(arbiter.Requested(tenant.job_id))
+            self.loop.run(Requested(tenant.job_id))
 
-    def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
-        forfeit = isinstance(action, arbiter.Forfeit)
+    def _overrun(self, tenant: Tenant, action: actions.Overrun | actions.Forfeit) -> None:
+        forfeit = isinstance(action, actions.Forfeit)
         if not forfeit:
             self.registry.steps.overran(tenant.job_id)
         log.warning(
@@ -166,5 +167,6 @@ class Grants:
     def _in_flight(self, job_id: int) -> int:
         """How much work, in ns, the holder may have in flight while another job waits: a part of a
         turn, where turns are short."""
-        turn = self.loop.view.rules.asked_ns(self.loop.view.tenant(job_id))
+        arbiter = self.loop.arbiter
+        turn = arbiter.rules.asked_ns(arbiter.tenants[job_id])
         return min(self.in_flight_ns, turn // TURN_PART)

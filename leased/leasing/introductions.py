@@ -11,25 +11,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from _gpulease import lib
 
+from leased.leasing.tenant import Client
 from leased.wire import client_messages, daemon_messages
 
 KEEPER = bytes(16)  # instead of a name
 SETTLING_NS = 5_000_000_000  # after a start, clients of the previous daemon may still reconnect
-
-
-class Named(Protocol):
-    """One process of a tenant."""
-
-    name: bytes
-    keeper: bool  # of the memory of its chain
-
-    def send(self, message: bytes) -> None: ...
-    def takes_file(self) -> bool: ...
-    def send_file(self, message: bytes, descriptor: int) -> bool: ...
 
 
 class Introductions:
@@ -39,18 +28,13 @@ class Introductions:
         self.clock = clock
         self.settled_at = clock() + SETTLING_NS
 
-    def named(self, client: Named, message: client_messages.Name) -> None:
-        """Other processes of its chain can find the client by this name from now on."""
-        client.name = message.name
-        client.send(daemon_messages.NAMED)
-
     def meet(
-        self, kin: Iterable[tuple[bool, Named]], asker: Named, message: client_messages.Meet
-    ) -> Named | None:
+        self, kin: Iterable[tuple[bool, Client]], asker: Client, message: client_messages.Meet
+    ) -> Client | None:
         """Introduce the asker to the process of that name, which is returned. kin: the processes of
         its chain, and whether each lends memory to it: that leaves the GPU with its own lease."""
 
-        def is_meant(other: Named) -> bool:
+        def is_meant(other: Client) -> bool:
             if other is asker:
                 return False
             return other.keeper if message.name == KEEPER else other.name == message.name
@@ -65,7 +49,9 @@ class Introductions:
         return None
 
     @staticmethod
-    def _introduce(asker: Named, other: Named, message: client_messages.Meet, lends: bool) -> bool:
+    def _introduce(
+        asker: Client, other: Client, message: client_messages.Meet, lends: bool
+    ) -> bool:
         """False: not now. One of the two does not read, or no descriptors are left."""
         if not asker.takes_file():
             return False

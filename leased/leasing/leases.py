@@ -9,8 +9,8 @@ from leased.config.config import Config
 from leased.copies.claim_desk import ClaimDesk
 from leased.copies.claims import Claims, DeviceUse
 from leased.copies.node_memory import NodeMemory
-from leased.core import arbiter
-from leased.core.arbiter import Arbiter, DrainLimitSet
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.events import DrainLimitSet, Event
 from leased.gpus.devices import Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.chain_divisions import ChainDivisions
@@ -39,7 +39,7 @@ class Leases:
         first_epoch: int = 1,
         grace_ns: int = 0,
         in_flight_ns: int = 0,
-        drain_ns: int = arbiter.DRAIN_NS,
+        drain_ns: int = DRAIN_NS,
         recorder: Recorder | None = None,
     ):
         now = clock()
@@ -72,28 +72,6 @@ class Leases:
         self.copies: NodeMemory | None = None  # host memory for copies, once there is any
         self.claims: ClaimDesk | None = None
         self.names_jobs = True  # may users see the numbers of others' jobs?
-
-    def set_callbacks(
-        self,
-        *,
-        deadline: Callable[[], None],
-        parked: Callable[[int], None],
-        overrun: Callable[[Tenant, bool], None],
-        suspend: Callable[[Tenant], None],
-        later: Callable[[float, Callable[[], None]], object],
-    ) -> None:
-        """What the node does when something happens here.
-
-        deadline: the arbiter's next deadline may be another one. parked: a job has been parked or
-        unparked. overrun: a tenant has not released in time; True: it has lost its GPUs.
-        suspend: Slurm is about to stop a tenant's processes. later: call something after so many
-        seconds.
-        """
-        self.loop.on_deadline = deadline
-        self.loop.on_parked = parked
-        self.grants.on_overrun = overrun
-        self.clients.on_suspend = suspend
-        self.stuck.later = later
 
     def use_limits(self, settings: Config) -> None:
         """What users see, which memory is copied, and how time is divided, from now on."""
@@ -132,7 +110,7 @@ class Leases:
             found[uuid] = DeviceUse(device.residency.room, movable, fixed)
         return found
 
-    def run(self, *events: arbiter.Event) -> None:
+    def run(self, *events: Event) -> None:
         """Give the arbiter events, and do all that follows from them."""
         self.loop.run(*events)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from leased.leasing.tenant import Client
 from leased.wire.device_bytes import DeviceBytes
 
 FRESH_NS = 2_000_000_000  # what NVML said longer ago confirms nothing
@@ -25,15 +25,6 @@ NOTHING = DeviceBytes()
 
 def sum_of(amounts: Iterable[DeviceBytes]) -> DeviceBytes:
     return DeviceBytes(*map(sum, zip(NOTHING, *amounts)))
-
-
-class Says(Protocol):
-    """A client."""
-
-    memory: dict[str, DeviceBytes]
-
-    @property
-    def pid(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ class MemoryEvidence:
         self.agrees = False  # NVML and the processes say the same as at the poll before
 
     def look(
-        self, now: int, shown: Mapping[int, int], clients: Iterable[Says]
+        self, now: int, shown: Mapping[int, int], clients: Iterable[Client]
     ) -> dict[int, int | None]:
         """One poll. shown: bytes by pid, as NVML shows them.
 
@@ -114,9 +105,7 @@ class MemoryEvidence:
         restores had at the last poll no more than NVML shows now, and one that evicts has now no
         more than NVML showed then. So both are believed, however late NVML answers.
         """
-        if (
-            not self.sees or self.shown.get(pid) == 0
-        ):  # NVML shows the process and does not know its bytes
+        if not self.sees or self.shown.get(pid) == 0:  # it is shown, and its bytes are not known
             return False
         return min(last.resident, look.resident) > max(last.seen, look.seen)
 
@@ -131,7 +120,7 @@ class MemoryEvidence:
         return look is not None and look.stopped
 
     def total(
-        self, now: int, clients: Iterable[Says], doubted: bool, most: int | None = None
+        self, now: int, clients: Iterable[Client], doubted: bool, most: int | None = None
     ) -> DeviceBytes:
         """What a job's processes have together on the device, as far as it is believed. most: the
         bytes that the job may have there; more is not believed unless NVML confirms it."""

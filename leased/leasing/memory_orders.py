@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -12,6 +13,7 @@ from leased.wire.device_bytes import DeviceBytes
 
 NOTHING = DeviceBytes()
 Part = Callable[[DeviceBytes], int]
+RESIDENT, MOVABLE = operator.attrgetter("resident"), operator.attrgetter("evictable")
 
 
 def preload(tenant: Tenant, action: Preload) -> None:
@@ -21,20 +23,20 @@ def preload(tenant: Tenant, action: Preload) -> None:
 
 def expect(tenant: Tenant, action: Expect) -> None:
     """It may have to evict so many bytes from the device soon."""
-    _divide(tenant, {action.device: action.bytes}, daemon_messages.expect, _resident)
+    _divide(tenant, {action.device: action.bytes}, daemon_messages.expect, RESIDENT)
 
 
 def make_ready(tenant: Tenant) -> None:
     """Its processes have host memory made for all that can leave, and say READY then."""
     amounts = dict.fromkeys(tenant.gang, sys.maxsize)
-    for client, own in _parts(tenant, amounts, _resident):
+    for client, own in _parts(tenant, amounts, RESIDENT):
         client.ready = False
         client.send(daemon_messages.expect(own, tells=True))
 
 
 def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:
     """By process, how many of these bytes it may have to evict, by device."""
-    return list(_parts(tenant, amounts, _movable))
+    return list(_parts(tenant, amounts, MOVABLE))
 
 
 def evict(tenant: Tenant, action: Evict) -> None:
@@ -67,15 +69,7 @@ def send_evictions(tenant: Tenant, kin: Iterable[Tenant]) -> None:
         tenant.must_leave = False
     evictions, tenant.evictions = tenant.evictions, {}
     # What is more than they have said to be there is what they may be restoring before their turn.
-    _divide(tenant, evictions, daemon_messages.evict, _resident, _absent)
-
-
-def _resident(has: DeviceBytes) -> int:
-    return has.resident
-
-
-def _movable(has: DeviceBytes) -> int:
-    return has.evictable
+    _divide(tenant, evictions, daemon_messages.evict, RESIDENT, _absent)
 
 
 def _absent(has: DeviceBytes) -> int:

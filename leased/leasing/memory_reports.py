@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from leased.core.events import Event
-from leased.core.tenant_events import MemoryChanged
+from leased.core.events import Event, MemoryChanged
 from leased.gpus.devices import Overhead
 from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of
 from leased.leasing.tenant import Client, Tenant

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from leased.core.arbiter import Closed, PolicyRestored, UsageRestored
-from leased.core.tenant_events import Parked
+from leased.core.events import Closed, Parked, PolicyRestored, UsageRestored
 from leased.leasing.leases import Leases
 from leased.leasing.registry import opened
 from leased.leasing.tenant import Tenant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
+from leased.core.events import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.memory_reports import MemoryReports
@@ -36,9 +36,6 @@ class NodeGpus:
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.by_uuid.values())
-
-    def __len__(self) -> int:
-        return len(self.by_uuid)
 
     def __getitem__(self, uuid: str) -> Gpu:
         return self.by_uuid[uuid]

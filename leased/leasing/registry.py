@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from _gpulease import lib
 
 from leased.base import job_names
 from leased.chains import membership
-from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
+from leased.core.events import Closed, Opened, Parked, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
-from leased.core.tenant_events import Parked
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.step_ledger import StepLedger
@@ -31,16 +30,14 @@ class FinalUsage(NamedTuple):
     steps: dict[str, StepUsage]
 
 
-class Registry(Mapping[int, Tenant]):
+class Registry(dict[int, Tenant]):
     """All tenants, by job."""
 
     def __init__(self, loop: ArbiterLoop):
         self.loop = loop
-        self.by_job: dict[int, Tenant] = {}
         self.cleans = True  # limits.swap_clean: memory that equals its copy is not copied again
-        self.offers_host: Callable[[], bool] = lambda: (
-            False
-        )  # whether the node has host memory for copies
+        # Whether the node has host memory for copies.
+        self.offers_host: Callable[[], bool] = lambda: False
         # Called with each process of a tenant that closes: it claims no host memory any more.
         self.forget_claims: Callable[[Client], None] = lambda _: None
         # Called with a tenant of several nodes that opens, and with its job when it closes.
@@ -54,42 +51,20 @@ class Registry(Mapping[int, Tenant]):
         # By UUID, the tenants that share a device, since they were last asked for.
         self._sharing: dict[str, list[Tenant]] = {}
 
-    def __getitem__(self, job_id: int) -> Tenant:
-        return self.by_job[job_id]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.by_job)
-
-    def __len__(self) -> int:
-        return len(self.by_job)
-
-    # A Mapping has these too, but by asking for one tenant after the other.
-
-    def __contains__(self, job_id: object) -> bool:
-        return job_id in self.by_job
-
-    def get(  # type: ignore[override]
-        self, job_id: int, default: Tenant | None = None
-    ) -> Tenant | None:
-        return self.by_job.get(job_id, default)
-
-    def values(self) -> ValuesView[Tenant]:
-        return self.by_job.values()
-
     def named(self, asked: int | str) -> list[Tenant]:
         """Those that this means (leased/base/job_names.py), by their numbers."""
-        found = self.by_job.values()
+        found = self.values()
         meant = [tenant for tenant in found if job_names.means(asked, tenant.job_id, tenant.job)]
         return sorted(meant, key=lambda tenant: tenant.job_id)
 
     def name(self, job_id: int) -> str:
         """The job as squeue shows it; by its number where it is no tenant any more."""
-        tenant = self.by_job.get(job_id)
+        tenant = self.get(job_id)
         return tenant.job if tenant else str(job_id)
 
     def has(self, tenant: Tenant) -> bool:
         """Whether this tenant is open. Another tenant may be, for a later run of the same job."""
-        return self.by_job.get(tenant.job_id) is tenant
+        return self.get(tenant.job_id) is tenant
 
     def welcome(self, tenant: Tenant) -> bytes:
         """The WELCOME that each process of the tenant gets."""
@@ -106,13 +81,13 @@ class Registry(Mapping[int, Tenant]):
         """The tenants whose gang has the device."""
         found = self._sharing.get(uuid)
         if found is None:
-            found = [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
+            found = [tenant for tenant in self.values() if uuid in tenant.gang]
             self._sharing[uuid] = found
         return list(found)
 
     def kin(self, tenant: Tenant) -> list[Tenant]:
         """The jobs of its chain, itself among them (leased/chains/membership.py)."""
-        return membership.members(tenant, self.by_job.values()) if tenant.chain else [tenant]
+        return membership.members(tenant, self.values()) if tenant.chain else [tenant]
 
     def refusal(self, tenant: Tenant) -> str | None:
         """Why the policy of its devices refuses this tenant; None: it may open."""
@@ -139,7 +114,7 @@ class Registry(Mapping[int, Tenant]):
         usage: what it had before, by device. remembered: by its policy. parked_by: who had parked
         it; None: it was not parked. steps: what each of its steps had before.
         """
-        self.by_job[tenant.job_id] = tenant
+        self[tenant.job_id] = tenant
         self._sharing.clear()
         self.steps.open(tenant.job_id, tenant.swaps, steps or {})
         self.loop.run(opened(tenant))
@@ -168,7 +143,7 @@ class Registry(Mapping[int, Tenant]):
     def close(self, job_id: int) -> FinalUsage:
         """Close the tenant and return its usage. Processes that still run are refused."""
         usage = dict(self.loop.view.usage(job_id))
-        tenant = self.by_job.pop(job_id)
+        tenant = self.pop(job_id)
         self._sharing.clear()
         for client in tenant.clients:
             self.forget_claims(client)
@@ -215,7 +190,7 @@ class Registry(Mapping[int, Tenant]):
         return {job: parked.by if parked else None for job, parked in told.items()}
 
     def _chosen(self, jobs: Collection[int] | None) -> Collection[int]:
-        return self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
+        return self if jobs is None else [job for job in jobs if job in self]
 
 
 def opened(tenant: Tenant) -> Opened:

@@ -16,7 +16,7 @@ from leased.across.across import Across
 from leased.across.bounds import Bounds
 from leased.across.messages import Message, Phase, State
 from leased.core import orders
-from leased.core.arbiter import Ordered
+from leased.core.events import Ordered
 from leased.leasing.leases import Leases
 from leased.leasing.ordering import OfArbiter, event_of, order_of
 from leased.leasing.tenant import Elsewhere, Tenant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leased.base.words import named, size
+from leased.core.state import ALONE, Tenant
 from leased.leasing.arbiter_view import DeviceView
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -24,11 +25,12 @@ def of(device: DeviceView) -> Mode:
     locks = device.locks()
     if device.state.drained or device.state.lock is not None or not locks:
         return allowed
-    alone = device.names(job for job, lock in sorted(locks.items()) if lock == "on")
+    alone = [tenant for tenant in device.present() if locks[tenant.id] == "on"]
     if alone and allowed.word == SHARED:
-        return Mode(EXCLUSIVE, f"lock:on counts for {named(alone)}")
-    if allowed.word == SHARED and (shares := device.with_share()):
-        return _with_share(device, device.names(shares))
+        return Mode(EXCLUSIVE, f"lock:on counts for {_named(alone)}")
+    shares = [tenant for tenant in device.present() if tenant.has_share]
+    if allowed.word == SHARED and shares:
+        return _with_share(device, shares)
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed
@@ -41,12 +43,16 @@ def _with_figures(device: DeviceView) -> str:
     return f"{device.state.why}: they have {has}, and the device has room for {room}"
 
 
-def _with_share(device: DeviceView, names: list[str]) -> Mode:
-    words = f"{named(names)} {'has' if len(names) == 1 else 'have'} a share of its time"
-    if device.keeps_shares_beside:
+def _named(tenants: list[Tenant]) -> str:
+    """As squeue shows them."""
+    return named([tenant.job or str(tenant.id) for tenant in tenants])
+
+
+def _with_share(device: DeviceView, shares: list[Tenant]) -> Mode:
+    words = f"{_named(shares)} {'has' if len(shares) == 1 else 'have'} a share of its time"
+    if all(tenant.heeds != ALONE for tenant in shares):
         return Mode(SHARED, f"{words}, which is kept side by side")
     why = f"{words}, which is kept by turns"
-    if device.uncontrolled:
-        whose = named(device.names(device.uncontrolled))
-        why += f", since the GPU cannot divide its time for {whose}"
+    if whose := device.uncontrolled():
+        why += f", since the GPU cannot divide its time for {_named(whose)}"
     return Mode(EXCLUSIVE, why)

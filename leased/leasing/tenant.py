@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from _gpulease import lib
 
 from leased.chains.shares import Part
 from leased.classes.pulse import Work
 from leased.config.options import Resolved
+from leased.connections.connection import Connection
 from leased.leasing.drain import Drain
 from leased.processes.identity import ProcessId
 from leased.slices.job import Runs
@@ -42,48 +43,46 @@ class Restart:
     times: int = 0
 
 
-class Client(Protocol):
-    """One process of a tenant, as its connection shows it."""
+class Client(Connection):
+    """One process of a tenant, and its connection: what it has said, and what it was told."""
 
-    wants: bool
-    held: int  # the epoch of the lease that it holds, else 0
-    passed: int  # the epoch of a lease that its job has lost and it has not released, else 0
-    borrows: bool  # in its present turn it may have opened memory of another job of its chain
-    restoring: bool  # its memory is being restored
-    moves: bool  # it can move to another GPU
-    saves: bool  # its copies can be saved to files
-    carries: bool  # its memory can leave by a carrier
-    saved_at: int | None  # where its list of them lies; None: it has not said so; 0: it has none
-    ready: bool  # it has said READY since it was last told to, or it never was
-    keeper: bool  # it keeps the memory of its chain
-    arriving: str  # the GPU to which it was moved, until it says what it has there; else ""
-    stopped: bool  # its work was stopped in mid-kernel when it last released
-    memory: dict[str, DeviceBytes]
-    details: dict[str, client_messages.Details]  # by UUID, for people
-    channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
-    runs: dict[str, Runs]  # by UUID, Choice.runs as it was told
-    part: Part | None  # of the multiprocessors, as it was told; None: it changes none
-    restart: Restart | None  # of one that it starts again; None: it has never been told to
-    calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
-    progress: client_messages.Progress  # what it last answered to MEASURE
-    progress_at: int | None  # when it said so; None: it has not
-    busy: Busy | None  # what it said of a time that was long enough
-    rests: bool  # it has said that its program does not work
-    work: Work | None  # what it said of its calls since that was last asked
+    pid: int
+    # What follows stays when it says HELLO anew.
+    restart: Restart | None = None  # of one that it starts again; None: it has never been told to
+    borrows = False  # in its present turn it may have opened memory of another job of its chain
+    progress = client_messages.Progress(0)  # what it last answered to MEASURE
+    progress_at: int | None = None  # when it said so; None: it has not
+    busy: Busy | None = None  # what it said of a time that was long enough
+    rests = False  # it has said that its program does not work
+    work: Work | None = None  # what it said of its calls since that was last asked
 
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def process(self) -> ProcessId | None: ...
-
-    def has_opener(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-    def send(self, message: bytes) -> None: ...
-
-    def send_file(self, message: bytes, descriptor: int) -> bool: ...
+    def forget(self) -> None:
+        """It has said nothing yet."""
+        self.wants = False
+        self.held = 0  # the epoch of the lease that it holds, else 0
+        self.passed = (
+            0  # the epoch of a lease that its job has lost and it has not released, else 0
+        )
+        self.restoring = False  # its memory is being restored
+        self.moves = False  # it can move to another GPU
+        self.saves = False  # its copies can be saved to files
+        self.carries = False  # its memory can leave by a carrier
+        # Where its list of copies lies; None: it has not said so; 0: it has none.
+        self.saved_at: int | None = None
+        self.ready = True  # it has said READY since it was last told to, or it never was
+        self.name = b""  # by which processes of its chain ask for it
+        self.keeper = False  # it keeps the memory of its chain
+        self.arriving = ""  # the GPU to which it was moved, until it says what it has there
+        self.stopped = False  # its work was stopped in mid-kernel when it last released
+        self.memory: dict[str, DeviceBytes] = {}
+        self.details: dict[str, client_messages.Details] = {}  # by UUID, for people
+        self.channels: client_messages.Channels | None = None  # what it last said of them
+        self.runs: dict[str, Runs] = {}  # by UUID, Choice.runs as it was told
+        self.part: Part | None = (
+            None  # of the multiprocessors, as it was told; None: it changes none
+        )
+        # How many calls it has submitted, and when it said so (ns); None: it has not.
+        self.calls: tuple[int, int] | None = None
 
 
 class Elsewhere(NamedTuple):
@@ -109,9 +108,8 @@ class Tenant:
     given: Resolved
     totals: Mapping[str, int]
     clients: list[Client] = field(default_factory=list)
-    evictions: dict[str, int] = field(
-        default_factory=dict
-    )  # by UUID, bytes to evict once the lease is released
+    # By UUID, bytes to evict once the lease is released.
+    evictions: dict[str, int] = field(default_factory=dict)
     must_leave: bool = False  # all its memory is to be evicted once the lease is released
     idle_ns: int | None = None  # of the last CONTENDED; None: no job waits
     doubted: bool = False  # NVML has contradicted its processes' reports of memory

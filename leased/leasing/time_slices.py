@@ -18,7 +18,7 @@ from leased.chains.shares import slices as slices_of
 from leased.classes.controller import Classed, Controller
 from leased.classes.pulse import Work
 from leased.config.options import OFFLINE, ONLINE
-from leased.core.tenant_events import Channels
+from leased.core.events import Channels
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Busy, Client, Tenant
@@ -115,7 +115,7 @@ class TimeSlices:
             if tenant.job_id in chosen:
                 continue
             divides = chosen and any(c.runs != as_made("").runs for c in chosen.values())
-            if divides or (self.loop.view.has_online and self._holds_online(uuid)):
+            if divides or (self.loop.arbiter.rules.online and self._holds_online(uuid)):
                 self._look(uuid, self.loop.clock(), {}, {})
 
     def _holds_online(self, uuid: str) -> bool:

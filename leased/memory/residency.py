@@ -111,17 +111,9 @@ class Residency:
 
     # -- of one tenant ---------------------------------------------------------------
 
-    def resident_of(self, tenant: int) -> int:
-        return self.shares.get(tenant, NO_SHARE).resident
-
     def evictable(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, without fixed memory."""
         return self.shares.get(tenant, NO_SHARE).evictable
-
-    def on_device(self, tenant: int) -> int:
-        """Bytes of the tenant that are on the device now, with fixed memory."""
-        share = self.shares.get(tenant, NO_SHARE)
-        return share.fixed + share.evictable
 
     def leaving(self, tenant: int) -> int:
         """Bytes that the tenant has been told to evict, and can evict now."""
@@ -288,13 +280,6 @@ class Residency:
         self.affected.update(self.shares if self.stuck else self.swappers)
         self.squeeze()
         self._note_full()
-
-    def set_speed(self, speed: Speed, swaps: bool) -> None:
-        """Set the known speed of swapped memory, or of managed memory."""
-        if swaps:
-            self.link = speed
-        else:
-            self.paging = speed
 
     def learn_speed(self, tenant: int, moved: int, ns: int) -> None:
         """The tenant restored so many bytes in so many ns."""

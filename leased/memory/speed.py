@@ -37,10 +37,6 @@ class Speed:
             return cls()
         return cls(LANE_BYTES_S[generation] * lanes * REACHED, SURE)
 
-    def ns(self, size: int) -> int:
-        """How long so many bytes take."""
-        return int(size / self.bytes_s * 1e9)
-
     def learn(self, moved: int, ns: int) -> None:
         """So many bytes came in so many ns.
 

@@ -28,9 +28,8 @@ class CopiesAhead:
     leases: Leases
     most: Callable[[], int]
     line: Line = field(default_factory=Line)
-    said: dict[Client, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # by UUID, what each client was told
+    # By UUID, what each client was told.
+    said: dict[Client, Mapping[str, int]] = field(default_factory=dict)
 
     def beat(self) -> None:
         """Make the next slice, and tell the processes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from leased.leasing.leases import Leases
 from leased.slurm.commands import JobState, Slurm
@@ -21,27 +22,18 @@ EVERY_S = 60.0
 CLOCKS_S = 60.0  # by how much slurmctld's clock may be ahead of ours
 
 
+@dataclass
 class EndedJobs:
     """lives: whether a process of a job is known here. ended: called with a job that is over.
     heard: called with what Slurm says of all jobs, and when each began here."""
 
-    def __init__(
-        self,
-        leases: Leases,
-        store: Store,
-        slurm: Slurm,
-        lives: Callable[[int], bool],
-        ended: Callable[[int], None],
-        *,
-        heard: Callable[[Mapping[int, JobState], Mapping[int, float]], None] = lambda *_: None,
-    ):
-        self.leases = leases
-        self.store = store
-        self.slurm = slurm
-        self.lives = lives
-        self.ended = ended
-        self.heard = heard
-        self.fault = ""  # why Slurm could not be asked
+    leases: Leases
+    store: Store
+    slurm: Slurm
+    lives: Callable[[int], bool]
+    ended: Callable[[int], None]
+    heard: Callable[[Mapping[int, JobState], Mapping[int, float]], None] = lambda *_: None
+    fault: str = ""  # why Slurm could not be asked
 
     async def find(self) -> None:
         """Look at the start and every minute; it does not return."""

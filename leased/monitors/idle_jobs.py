@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from leased.core.tenant_events import Parked
+from leased.core.events import Parked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages
@@ -32,9 +32,8 @@ class IdleJobs:
     leases: Leases
     busy: Busy
     after_ns: Callable[[], int]
-    seen: dict[int, tuple[Sign, int]] = field(
-        default_factory=dict
-    )  # by job: its sign, and since when it has been that
+    # By job: its sign, and since when it has been that.
+    seen: dict[int, tuple[Sign, int]] = field(default_factory=dict)
 
     def beat(self) -> Coroutine[Any, Any, None] | None:
         """Look once at the jobs that have memory on a GPU, if the site has jobs parked."""

@@ -12,8 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from leased.connections.accounts import Accounts
 from leased.connections.limits import SLICE_S
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -21,14 +22,6 @@ from leased.leasing.tenant import Tenant
 SAMPLE = 8  # processes that are looked at to see whether a job that stands still goes on
 
 T = TypeVar("T")
-
-
-class Payers(Protocol):
-    """Each user's share of the daemon's time (connections/accounts.py)."""
-
-    def owes(self, payer: int) -> bool: ...
-
-    def charged(self, payer: int) -> AbstractContextManager[None]: ...
 
 
 def for_a_slice(what: Iterable[T]) -> Iterator[T]:
@@ -98,7 +91,7 @@ class Rounds:
 
 
 async def each(
-    leases: Leases, payers: Payers, tenants: Iterable[Tenant]
+    leases: Leases, payers: Accounts, tenants: Iterable[Tenant]
 ) -> AsyncIterator[tuple[Tenant, AbstractContextManager[None]]]:
     """The tenants that are open and whose user has time left, one after the other, with what
     charges the user. After a slice of time others are served."""

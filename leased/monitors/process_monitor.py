@@ -10,7 +10,7 @@ from pathlib import Path
 
 from leased.api import answers
 from leased.config.config import Config
-from leased.core.tenant_events import StraySeen
+from leased.core.events import StraySeen
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.processes.identity import Step, process_id

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
-from leased.core import arbiter
+from leased.core.events import Frozen, Thawed
 from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.looks import Payers, Rounds, each
+from leased.monitors.looks import Rounds, each
 from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")
@@ -29,26 +31,23 @@ QUIET_LOOKS = 2  # in succession: what NVML says may be of an earlier moment
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, Optional[int]]]]
 
 
+@dataclass
 class SuspendedJobs:
     """Call beat() every LOOK_S.
 
     busy: percent by UUID, as NVML says. still: whether the process of a pid cannot act.
     """
 
-    def __init__(
-        self,
-        leases: Leases,
-        busy: Busy,
-        payers: Payers,
-        lines: Lines,
-        still: Callable[[int], bool] = stopped_processes.stands_still,
-    ) -> None:
-        self.leases = leases
-        self.busy = busy
-        self.payers = payers
-        self.lines = lines
-        self.rounds = Rounds(still)
-        self.quiet: dict[tuple[int, int], int] = {}  # by job and epoch: quiet looks in succession
+    leases: Leases
+    busy: Busy
+    payers: Accounts
+    lines: Lines
+    still: Callable[[int], bool] = stopped_processes.stands_still
+    # By job and epoch: quiet looks in succession.
+    quiet: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rounds = Rounds(self.still)
 
     def beat(self) -> Coroutine[Any, Any, None] | None:
         """Look once at the jobs for which others wait, or will; None: there is none."""
@@ -116,7 +115,7 @@ class SuspendedJobs:
     def _freeze(self, tenant: Tenant) -> None:
         if self.leases.tenants.get(tenant.job_id) is tenant and not self._is_frozen(tenant):
             self._say(tenant, "is stopped or suspended")
-            self.leases.run(arbiter.Frozen(tenant.job_id))
+            self.leases.run(Frozen(tenant.job_id))
 
     async def _thaw(self) -> None:
         tenants = self.leases.tenants
@@ -126,7 +125,7 @@ class SuspendedJobs:
                 goes_on = self.rounds.go_on(tenant, self._pids(tenant))
             if goes_on:
                 self._say(tenant, "runs again")
-                self.leases.run(arbiter.Thawed(tenant.job_id))
+                self.leases.run(Thawed(tenant.job_id))
 
     def _say(self, tenant: Tenant, what: str) -> None:
         if self.lines.may(tenant.uid):

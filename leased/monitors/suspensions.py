@@ -23,11 +23,12 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.looks import Payers, Rounds, each, keep
+from leased.monitors.looks import Rounds, each, keep
 from leased.monitors.tops import Tops
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
@@ -96,7 +97,7 @@ class Suspensions:
     leases: Leases
     above: Above
     slurm: Controller
-    payers: Payers
+    payers: Accounts
     lines: Lines
     grace_ns: Callable[[], int]
     still: Callable[[int], bool] = stands_still

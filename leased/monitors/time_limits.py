@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from leased.core import arbiter
+from leased.core.events import Signalled
 from leased.leasing.leases import Leases
 from leased.slurm.commands import JobState
 
@@ -43,4 +43,4 @@ class TimeLimits:
             state = self.leases.view.find_tenant(job) if end <= latest else None
             if state is not None and state.waiting and self.told.get(job) != end:
                 self.told[job] = end
-                self.leases.run(arbiter.Signalled(job))
+                self.leases.run(Signalled(job))

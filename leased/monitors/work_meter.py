@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leased.core.device_events import WorkMeasured
+from leased.core.events import WorkMeasured
 from leased.usage.gauge import WorkPart
 
 OLD_NS = 2_000_000_000  # after a longer pause NVML's figure does not stand for all of it

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from leased.core.tenant_events import Parked, Signalled, Unparked
+from leased.core.events import Parked, Signalled, Unparked
 from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

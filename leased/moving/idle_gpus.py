@@ -89,7 +89,7 @@ class IdleGpus:
         return DeviceSeen(
             *(uuid, gpu.kind, device.residency.room),
             {job: has.bytes + has.fixed for job, has in memory.items()},
-            {job: device.residency.resident_of(job) + has.fixed for job, has in memory.items()},
+            {job: has.resident + has.fixed for job, has in memory.items()},
             turns,
             self.turned.get(uuid, 0),
             gpu.link,

@@ -13,20 +13,15 @@ from _gpulease import lib
 
 from leased.base.errors import Refused
 from leased.base.requests import answered
-from leased.chains.shares import Part
-from leased.classes.pulse import Work
 from leased.connections import limits
-from leased.connections.connection import Connection
 from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
-from leased.leasing.tenant import Busy, Restart, Tenant
+from leased.leasing.tenant import Client, Tenant
 from leased.node import message_handlers
 from leased.node.admin_connection import Handler
 from leased.processes import procfs
 from leased.processes.identity import Peer
-from leased.slices.job import Runs
 from leased.wire import client_messages, daemon_messages, header
-from leased.wire.device_bytes import DeviceBytes
 
 CLIENTS_PER_TENANT = 256
 STALE_PACKETS = 1024  # of a previous daemon, thrown away at once
@@ -51,8 +46,8 @@ def why_of_no_job(pid: int) -> str:
     )
 
 
-class ClientConnection(Connection):
-    """One process with the interposer: the Client of leased/leasing/tenant.py over its socket.
+class ClientConnection(Client):
+    """One process with the interposer.
 
     The first message is HELLO; what the process says after it goes to message_handlers.py. A user's
     process without the interposer may ask one question in JSON instead.
@@ -74,18 +69,11 @@ class ClientConnection(Connection):
         self.find = find
         self.questions = questions
         self.tenant: Tenant | None = None
-        self._forget()
-        self.progress = client_messages.Progress(0)
-        self.progress_at: int | None = None
-        self.busy: Busy | None = None
-        self.work: Work | None = None
-        self.rests = False
+        self.forget()
         # stale: the connection is a former daemon's, and its client has not said HELLO to this one.
         # restored: it is a former daemon's, whatever the client has said since.
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
-        self.restart: Restart | None = None
-        self.borrows = False
         self.may_send, self.counted_at = limits.MESSAGES_BURST, loop.time()  # messages; since when
         self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
@@ -124,7 +112,7 @@ class ClientConnection(Connection):
         elif self.tenant is None or not self.leases.tenants.has(self.tenant):
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         else:
-            message_handlers.handle(self.leases, self, self.tenant, message)
+            message_handlers.handle(self.leases, self.tenant, self, message)
 
     def _sends_too_much(self) -> bool:
         """It has used up what it might send. What it may send now is reckoned only then."""
@@ -176,25 +164,9 @@ class ClientConnection(Connection):
 
     def _leave(self, tenant: Tenant) -> None:
         """Nothing of what it has said to this daemon counts any more."""
-        message_handlers.client_gone(self.leases, self, tenant)
+        message_handlers.client_gone(self.leases, tenant, self)
         self.tenant = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """It has said nothing yet."""
-        self.wants = self.restoring = False
-        self.held = self.passed = 0
-        self.calls: tuple[int, int] | None = None
-        self.memory: dict[str, DeviceBytes] = {}
-        self.details: dict[str, client_messages.Details] = {}
-        self.channels: client_messages.Channels | None = None
-        self.runs: dict[str, Runs] = {}
-        self.part: Part | None = None
-        self.name = b""  # by which processes of its chain ask for it
-        self.keeper = self.moves = self.saves = self.carries = self.stopped = False
-        self.ready = True
-        self.saved_at: int | None = None
-        self.arriving = ""
+        self.forget()
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""
@@ -214,5 +186,5 @@ class ClientConnection(Connection):
 
     def closed(self) -> None:
         if self.tenant is not None:
-            message_handlers.client_gone(self.leases, self, self.tenant)
+            message_handlers.client_gone(self.leases, self.tenant, self)
         self.on_heard(self)

@@ -32,7 +32,7 @@ from leased.connections.accounts import Accounts
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
-from leased.core.arbiter import Listens, Tick
+from leased.core.events import Listens, Tick
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.nvml import Nvml
@@ -184,13 +184,11 @@ class Daemon:
         """Connect the leases with what acts on the node."""
         monitors = self.monitors
         overruns = Overruns(self.slurm, lambda: self.in_force, monitors.suspended.stands_still)
-        self.leases.set_callbacks(
-            deadline=self.timer.arm,
-            parked=self.checkpoint.save_parked,
-            overrun=overruns.handle,
-            suspend=monitors.suspensions.begin,
-            later=self.loop.call_later,
-        )
+        self.leases.loop.on_deadline = self.timer.arm
+        self.leases.loop.on_parked = self.checkpoint.save_parked
+        self.leases.grants.on_overrun = overruns.handle
+        self.leases.clients.on_suspend = monitors.suspensions.begin
+        self.leases.stuck.later = self.loop.call_later
         self.timer.arm()  # for events that came before
 
     def _indices(self) -> dict[str, int]:

@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
+@dataclass
 class DeadlineTimer:
     """Call arm() whenever the next deadline may have changed. next_deadline: in ns of the monotonic
     clock, which is the loop's; None: there is none. passed: called when it has come."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        next_deadline: Callable[[], int | None],
-        passed: Callable[[], None],
-    ):
-        self.loop = loop
-        self.next_deadline = next_deadline
-        self.passed = passed
-        self.timer: asyncio.TimerHandle | None = None
-        self.due: int | None = None  # monotonic ns, of the timer
+    loop: asyncio.AbstractEventLoop
+    next_deadline: Callable[[], int | None]
+    passed: Callable[[], None]
+    timer: asyncio.TimerHandle | None = None
+    due: int | None = None  # monotonic ns, of the timer
 
     def arm(self) -> None:
         due = self.next_deadline()
@@ -47,6 +43,7 @@ class DeadlineTimer:
 TURNS = 8
 
 
+@dataclass
 class HearsFirst:
     """A daemon that had no processor for a while finds its deadlines passed and, at the same time,
     what processes have said to it meanwhile: a connection first, and what comes on it later. Where
@@ -55,9 +52,9 @@ class HearsFirst:
     does: called once for each time that tick() is called and it is not about to be.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, does: Callable[[], None]):
-        self.loop, self.does = loop, does
-        self.left = 0
+    loop: asyncio.AbstractEventLoop
+    does: Callable[[], None]
+    left: int = 0
 
     def tick(self) -> None:
         if not self.left:

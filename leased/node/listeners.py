@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from dataclasses import dataclass, field
 
 from leased.admin.admin import Admin
 from leased.admin.questions import Questions
@@ -15,29 +16,24 @@ from leased.base.words import count
 from leased.config.config import Config
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
-from leased.core.arbiter import Rejoined
+from leased.core.events import Rejoined
 from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 
 
+@dataclass
 class Listeners:
     """Both sockets, and the clients' connections that a former daemon has left."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        admin: Admin,
-        questions: Questions,
-        accounts: Accounts,
-    ):
-        self.loop = loop
-        self.accounts = accounts  # of those who use tenant.sock
-        self.leases = admin.leases
-        self.admin = admin
-        self.questions = questions
-        self.kept_clients = KeptClients(admin.leases)
-        self.listeners: list[Listener] = []
+    loop: asyncio.AbstractEventLoop
+    admin: Admin
+    questions: Questions
+    accounts: Accounts  # of those who use tenant.sock
+    listeners: list[Listener] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kept_clients = KeptClients(self.admin.leases)
 
     def open(self, config: Config) -> AdminSocket:
         """Listen on the service manager's sockets, else on ones of our own.
@@ -66,7 +62,7 @@ class Listeners:
 
     def _connect_client(self, sock: socket.socket) -> ClientConnection:
         made = ClientConnection(
-            sock, self.loop, self.leases, self.admin.jobs.find, self.questions.handle
+            sock, self.loop, self.admin.leases, self.admin.jobs.find, self.questions.handle
         )
         made.on_heard = self.kept_clients.heard
         return made

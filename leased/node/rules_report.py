@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from leased.admin import node_rules
 from leased.admin.node_rules import NodeRules
@@ -31,6 +32,7 @@ RENEW_S = 4 * 3600.0
 AGAIN_S = 60.0  # after a fault
 
 
+@dataclass
 class RulesReport:
     """Call beat() every LOOK_S. config, limits: those in force.
 
@@ -38,17 +40,14 @@ class RulesReport:
     monotonic; when to look again for what has not changed.
     """
 
-    def __init__(
-        self, slurm: Slurm, config: Callable[[], Config], limits: Callable[[], UserLimits]
-    ):
-        self.slurm = slurm
-        self.config = config
-        self.limits = limits
-        self.told: NodeRules | None = None
-        self.part = ""
-        self.told_at = 0.0
-        self.due = 0.0
-        self.fault = ""
+    slurm: Slurm
+    config: Callable[[], Config]
+    limits: Callable[[], UserLimits]
+    told: NodeRules | None = None
+    part: str = ""
+    told_at: float = 0.0
+    due: float = 0.0
+    fault: str = ""
 
     async def beat(self) -> None:
         """Tell it, if that is due. A fault is logged when it begins."""

@@ -42,10 +42,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Spec, View
+from leased.core.policy import Had, Policy, Spec, View
 from leased.policy import saved
 from leased.policy.elastic_account import LEAST_NS, PATIENCE_NS, Account, is_saved
-from leased.policy.fcfs import FirstComeFirstServed
 from leased.policy.registry import register
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
@@ -54,7 +53,7 @@ AFTER_ALL = 1 << 90  # places of tenants that are owed nothing come after those 
 
 
 @register
-class Elastic(FirstComeFirstServed):
+class Elastic(Policy):
     """levels: by device, the level of the tenants that last had time which nobody had requested."""
 
     name: ClassVar[str] = "elastic"
@@ -139,9 +138,7 @@ class Elastic(FirstComeFirstServed):
         so_far, longest = view.held_ns(holder), PATIENCE_NS
         if waiter is not None:
             other = self.accounts.get(waiter.id)
-            if (
-                other is None
-            ):  # it has another policy: the two are served in the order in which they came
+            if other is None:  # it has another policy: who came first is served first
                 return asked_ns
             ahead = self._stays_ahead(account, other, view.now)
             longest = max(
@@ -177,13 +174,6 @@ class Elastic(FirstComeFirstServed):
         """For how long the limit lets a holder go on."""
         left = (account.burst - account.over_by(now)) / (1 - account.limit)
         return max(LEAST_NS, round(left))
-
-    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
-        return False
-
-    def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """As long as the handoff takes: this costs at most twice the best choice in hindsight."""
-        return handoff_ns
 
     # -- for the next daemon --------------------------------------------------------------------
 

@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Spec, View
+from leased.core.policy import Had, Policy, Spec, View
 from leased.policy import saved
 from leased.policy.deficits import MOST_NS, Deficits
-from leased.policy.fcfs import FirstComeFirstServed
 from leased.policy.registry import register
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
@@ -40,7 +39,7 @@ NONE = Deficits()
 
 
 @register
-class Fair(FirstComeFirstServed):
+class Fair(Policy):
     """What it remembers of tenants, in ns. deficits: by tenant. handoffs: how long
     bringing in each tenant's memory took when it last got its place, before any of it was there.
     seen: when each was last charged. released: when each last held something, until it waits

@@ -19,8 +19,12 @@ class Damaged(ValueError):
     """What was read is nothing that a recorder writes."""
 
 
-def _table(union: Any) -> dict[str, type]:
-    return {cls.__name__: cls for cls in get_args(union)}
+def _table(base: type) -> dict[str, type]:
+    """By its name, each kind of it that has no further kinds."""
+    found: dict[str, type] = {}
+    for kind in base.__subclasses__():
+        found |= _table(kind) if kind.__subclasses__() else {kind.__name__: kind}
+    return found
 
 
 # Every class that may stand in a record, by its name.

@@ -13,8 +13,7 @@ from typing import Any, Optional
 from leased import policy
 from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import PolicySet
-from leased.core.events import Event
+from leased.core.events import Event, PolicySet
 from leased.record import codec, snapshot
 from leased.record.codec import Damaged
 
@@ -42,10 +41,10 @@ class Start:
         rooms = {uuid: device.residency.room for uuid, device in arbiter.devices.items()}
         return cls(
             rooms,
-            arbiter.chosen_policies,
+            dict(arbiter.rules.policies.chosen),
             arbiter.leasing.first_epoch,
             arbiter.now,
-            arbiter.grace_until,
+            arbiter.rules.grace_until,
             arbiter.rules.drain_ns,
         )
 
@@ -53,7 +52,7 @@ class Start:
         """Damaged: a device or policy of it is not known."""
         fields = {name: value for name, value in vars(self).items() if name != "policies"}
         made = Arbiter(make_policy=policy.make, **fields)
-        usual = made.chosen_policies
+        usual = made.rules.policies.chosen
         for device, name in self.policies.items():
             try:
                 if usual[device] != name:

@@ -5,7 +5,7 @@ Messages take no time here.
 
 from __future__ import annotations
 
-from leased.core.tenant_events import Closed, Released, Requested, Restored
+from leased.core.events import Closed, Released, Requested, Restored
 from leased.sim.idleness import Idleness
 from leased.sim.jobs import Job
 from leased.sim.lease import CLOSING, OPEN, SHUT

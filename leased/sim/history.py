@@ -15,10 +15,8 @@ from typing import BinaryIO
 
 from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import WorkMeasured
-from leased.core.events import Event
+from leased.core.events import Event, Frozen, Opened, Parked, SpeedMeasured, WorkMeasured
 from leased.core.state import Tenant
-from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
 from leased.memory.residency import Residency
 from leased.record import place
 from leased.record.codec import Damaged
@@ -157,7 +155,7 @@ class History:
     @property
     def policies(self) -> list[str]:
         """The names of the devices' policies, each once."""
-        return sorted(set(self.arbiter.chosen_policies.values()))
+        return sorted(set(self.arbiter.rules.policies.chosen.values()))
 
     def tenant(self, job: int) -> Tenant | None:
         """The job as the arbiter has it now; None: it has ended."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from leased.core.arbiter import Closed, UsageRestored
-from leased.core.tenant_events import Parked
+from leased.core.events import Closed, Parked, UsageRestored
 from leased.leasing.arbiter_view import DeviceView
 from leased.moving.choice import DRIVER_S, Choice
 from leased.moving.idle_gpus import BEAT_S, IdleGpus, Looked

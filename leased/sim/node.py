@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from leased import policy
 from leased.core.actions import Action, Contend, Evict, Grant, Leave, Preload, Revoke
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import PolicySet, SpeedKnown
-from leased.core.events import Event, Tick
-from leased.core.tenant_events import Opened
+from leased.core.events import Event, Opened, PolicySet, SpeedKnown, Tick
 from leased.sim.clients import Client
 from leased.sim.jobs import Gpu, Job, name_of
 from leased.sim.memory import GpuMemory

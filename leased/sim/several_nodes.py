@@ -14,8 +14,7 @@ from leased.across.across import Across
 from leased.across.bounds import Bounds
 from leased.core import orders
 from leased.core.actions import Action, Answer
-from leased.core.events import Event
-from leased.core.tenant_events import Ordered, Requested
+from leased.core.events import Event, Ordered, Requested
 from leased.leasing.ordering import event_of, order_of
 from leased.sim.clients import Client
 from leased.sim.jobs import Gpu, Job

@@ -9,8 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol
 
-from leased.core.events import Event
-from leased.core.tenant_events import MemoryChanged
+from leased.core.events import Event, MemoryChanged
 from leased.sim.jobs import MS, Job, S, name_of
 from leased.sim.lease import RESTORING, Lease
 from leased.sim.memory import GpuMemory

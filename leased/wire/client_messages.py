@@ -8,7 +8,7 @@ UUIDs, as NVML writes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
 
@@ -233,31 +233,8 @@ def _channels(m: Any) -> Channels:
     return Channels(m.state, _sentence(m), m.given_up)
 
 
-Message = Union[
-    Hello,
-    Memory,
-    Request,
-    Released,
-    Stuck,
-    Progress,
-    Restored,
-    Why,
-    Name,
-    Meet,
-    HostTake,
-    HostGive,
-    Suspends,
-    Signalled,
-    Saves,
-    Parts,
-    Ready,
-    Claim,
-    Details,
-    Channels,
-    Rests,
-    Works,
-    Stranded,
-]
+Message = tuple[Any, ...]  # one of the classes above
+
 # How each is read from its struct, by its type.
 READERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HELLO: lambda m: Hello(

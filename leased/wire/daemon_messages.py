@@ -41,6 +41,17 @@ def _bytes(message: Any) -> bytes:
     return bytes(ffi.buffer(message))
 
 
+def _made(of: int, /, **fields: object) -> Any:
+    """The struct of a type of message, with these fields; devices are named by their UUIDs."""
+    message = new(of)
+    for name, value in fields.items():
+        if name in ("uuid", "old", "fresh"):
+            ffi.buffer(getattr(message, name))[:] = uuid_bytes(str(value))
+        else:
+            setattr(message, name, value)
+    return message
+
+
 def welcome(gang: Gang) -> bytes:
     message = new(lib.GL_WELCOME)
     message.job_id = gang.job_id
@@ -63,8 +74,7 @@ def waits(code: int, reason: str) -> bytes:
 
 
 def _reasoned(kind: int, code: int, reason: str) -> bytes:
-    message = new(kind)
-    message.code = code
+    message = _made(kind, code=code)
     _fill_reason(message, reason)
     return _bytes(message)
 
@@ -96,15 +106,12 @@ def grant(
 
 def revoke(epoch: int, drain_ns: int) -> bytes:
     message = new(lib.GL_REVOKE)
-    message.epoch = epoch
-    message.deadline_ns = drain_ns
+    message.epoch, message.deadline_ns = epoch, drain_ns
     return _bytes(message)
 
 
 def step(epoch: int) -> bytes:
-    message = new(lib.GL_STEP)
-    message.epoch = epoch
-    return _bytes(message)
+    return _bytes(_made(lib.GL_STEP, epoch=epoch))
 
 
 def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
@@ -128,42 +135,31 @@ SAVE = _bytes(new(lib.GL_SAVE))
 
 def met(code: int, number: int, what: tuple[int, int]) -> bytes:
     """The answer to a Meet, or its announcement to the other one; see enum gl_met_code."""
-    message = new(lib.GL_MET)
-    message.code, message.number, message.what = code, number, what
-    return _bytes(message)
+    return _bytes(_made(lib.GL_MET, code=code, number=number, what=what))
 
 
 def host(code: int, number: int, size: int) -> bytes:
     """The answer to a HostTake or a HostGive; see enum gl_host_code."""
-    message = new(lib.GL_HOST)
-    message.code, message.number, message.bytes = code, number, size
-    return _bytes(message)
+    return _bytes(_made(lib.GL_HOST, code=code, number=number, bytes=size))
 
 
 def claimed(code: int, number: int, uuid: str, size: int, reason: str = "") -> bytes:
     """The answer to a Claim; see enum gl_claim_code."""
-    message = new(lib.GL_CLAIMED)
-    message.code, message.number, message.bytes = code, number, size
-    ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
+    message = _made(lib.GL_CLAIMED, code=code, number=number, bytes=size, uuid=uuid)
     _fill_reason(message, reason)
     return _bytes(message)
 
 
 def run(uuid: str, kind: int, value: int, begins: int = 0, period_ms: int = 0) -> bytes:
     """How the client's channel groups on a device run: enum gl_run_kind."""
-    message = new(lib.GL_RUN)
-    ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
-    message.kind, message.value = kind, value
-    message.begins, message.period_ms = begins, period_ms
-    return _bytes(message)
+    return _bytes(
+        _made(lib.GL_RUN, uuid=uuid, kind=kind, value=value, begins=begins, period_ms=period_ms)
+    )
 
 
 def moved(old: str, fresh: str) -> bytes:
     """The client's move is over: `fresh` has taken the place of the old GPU, or is the same."""
-    message = new(lib.GL_MOVED)
-    ffi.buffer(message.old)[:] = uuid_bytes(old)
-    ffi.buffer(message.fresh)[:] = uuid_bytes(fresh)
-    return _bytes(message)
+    return _bytes(_made(lib.GL_MOVED, old=old, fresh=fresh))
 
 
 def others(memory: Mapping[str, DeviceBytes]) -> bytes:
@@ -173,8 +169,7 @@ def others(memory: Mapping[str, DeviceBytes]) -> bytes:
 
 
 def _amounts(kind: int, amounts: Mapping[str, int], flags: int = 0) -> bytes:
-    message = new(kind)
-    message.flags = flags
+    message = _made(kind, flags=flags)
     _fill(message, {uuid: DeviceBytes(size) for uuid, size in amounts.items()})
     return _bytes(message)
 

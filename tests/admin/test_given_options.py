@@ -12,9 +12,9 @@ import pytest
 from leased.api.client import ask
 from leased.config import options
 from leased.config.options import Options
-from leased.core.arbiter import Usage
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Tenant
+from leased.usage.usage import Usage
 from tests.slurm.leased import Leased
 from tests.support.node_requests import DEFAULTS, UUIDS, Node
 from tests.support.tenant import register

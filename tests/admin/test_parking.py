@@ -6,7 +6,7 @@ import pytest
 
 from leased.admin import parking
 from leased.base.errors import Refused
-from leased.core.tenant_events import Parked
+from leased.core.events import Parked
 from leased.processes.identity import Peer
 from tests.monitors.test_suspended_jobs import Node
 

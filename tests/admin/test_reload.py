@@ -22,7 +22,7 @@ from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
 from leased.config import config, kinds
 from leased.config.config import KEYS
-from leased.core.tenant_events import MemoryChanged, SpeedMeasured
+from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases

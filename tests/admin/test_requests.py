@@ -12,7 +12,7 @@ from leased.admin.admin import Admin
 from leased.admin.jobs import Jobs
 from leased.base.errors import Refused
 from leased.config import config
-from leased.core import arbiter
+from leased.core.events import Closed
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
@@ -53,8 +53,8 @@ def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
             except Refused:
                 continue
             unread.append((op, name))
-            admin.leases.tenants.by_job.pop(8, None)
-            admin.leases.run(arbiter.Closed(8))
+            admin.leases.tenants.pop(8, None)
+            admin.leases.run(Closed(8))
     assert unread == []
 
 

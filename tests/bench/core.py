@@ -23,18 +23,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
-    Event,
-    MemoryChanged,
-    Opened,
-    PolicySet,
-    Released,
-    Requested,
-    Revoke,
-    Tick,
-)
+from leased.core.actions import Action, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import Event, MemoryChanged, Opened, PolicySet, Released, Requested, Tick
 from tests.bench import write
 from tests.bench.calibration import calibrate
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from leased import policy
-from leased.core.arbiter import SpeedKnown
+from leased.core.events import SpeedKnown
 from tests.bench import write
 from tests.core.client import MS
 from tests.core.scenario import Job, Poke, Scenario

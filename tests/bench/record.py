@@ -18,8 +18,8 @@ from typing import Any
 
 from leased import policy
 from leased.core.actions import Action
-from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Requested
-from leased.core.events import Event
+from leased.core.arbiter import Arbiter
+from leased.core.events import Event, MemoryChanged, Opened, Requested
 from leased.record import lines, snapshot
 from leased.record.lines import Header, Start
 from leased.record.recorder import Recorder

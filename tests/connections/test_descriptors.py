@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from leased.connections.connection import Connection
 from leased.leasing.introductions import Introductions
+from leased.leasing.tenant import Client
 from leased.processes.identity import unread_of
 from leased.wire import client_messages
 from tests.fuzz.fakes import FakeLoop
 
 
-class Peer(Connection):
+class Peer(Client):
     """The daemon's end of a real connection, and `theirs`, the other one."""
 
     name, keeper = b"n" * 16, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leased.core import arbiter as core
+from leased.core.events import Parked, Unparked
 from tests.core.client import Client
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ SLURM = "Slurm"
 
 
 def park(world: World, tenant: int) -> None:
-    world.do(core.Parked(tenant, "user 7"))
+    world.do(Parked(tenant, "user 7"))
 
 
 def unpark(world: World, tenant: int) -> None:
     """By its user, who cannot end what Slurm has begun."""
     parked = world.a.tenants[tenant].parked
     if parked is not None and not parked.suspended:
-        world.do(core.Unparked(tenant))
+        world.do(Unparked(tenant))
 
 
 def suspend(world: World, entry: Entry, amount: int) -> None:
@@ -33,7 +33,7 @@ def suspend(world: World, entry: Entry, amount: int) -> None:
     if client.suspended or client.frozen:
         return
     client.suspended = True
-    world.do(core.Parked(client.tenant, SLURM, suspended=True))
+    world.do(Parked(client.tenant, SLURM, suspended=True))
     if amount % 10 in (3, 7):
         world.timeline.after(GRACE_NS + MARGIN_NS, lambda: go_on(world, client))
         return
@@ -62,10 +62,10 @@ def go_on(world: World, client: Client) -> None:
     if client.suspended and client.alive:
         client.suspended = False
         if world.entry(client) is not None:
-            world.do(core.Unparked(client.tenant))
+            world.do(Unparked(client.tenant))
 
 
 def found_again(world: World, client: Client) -> None:
     """A new daemon sees that the job is stopped below its slurmstepd."""
     if client.suspended and world.entry(client) is not None:
-        world.do(core.Parked(client.tenant, SLURM, suspended=True))
+        world.do(Parked(client.tenant, SLURM, suspended=True))

@@ -7,22 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from leased.core import classes
-from leased.core.arbiter import (
-    DRAIN_NS,
-    RESTORE_NS,
-    Action,
-    Adopted,
-    Arbiter,
-    Event,
-    Grant,
-    Overrun,
-    PolicySet,
-    Revoke,
-    Signalled,
-    Tenant,
-)
+from leased.core.actions import Action, Grant, Overrun, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
 from leased.core.chains import are_together, fit
+from leased.core.events import Adopted, Event, PolicySet, Signalled
 from leased.core.rules import SHORT_NS
+from leased.core.stages import RESTORE_NS
+from leased.core.state import Tenant
 from leased.policy import deficits, elastic_account
 from leased.sim.lease import CLOSING
 from tests.core.client import Client
@@ -146,7 +137,7 @@ class Judge:
         self.exclusive(holders)
         quanta = [self.a.rules.quantum(t, t.lease.cost_ns) for t in holders if t.lease]
         self.longest = max(quanta, default=0)
-        if not self.a.grace_until:
+        if not self.a.rules.grace_until:
             self.waiters()
             self.limits.look(self.a, self.world.now)
             self.idle_devices()
@@ -236,7 +227,7 @@ class Judge:
 
     def bounds(self) -> list[Bound]:
         """Each policy states its bound; where one has none, nobody is judged by any."""
-        names = set(self.a.policies.values())
+        names = set(self.a.rules.policies.of_device.values())
         return [BOUNDS[name] for name in names] if names <= BOUNDS.keys() else []
 
     def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:

@@ -1,10 +1,11 @@
-"""What tests ask about the line of waiters, and the arbiter does not."""
+"""What tests ask about the line of waiters and about actions, and the arbiter does not."""
 
 from __future__ import annotations
 
-from leased.core.arbiter import Arbiter, Tenant
+from leased.core.actions import Action
+from leased.core.arbiter import Arbiter
 from leased.core.rules import BACKFILL_NS, HANDOFF_SHARE
-from leased.core.turns import Front, Turns
+from leased.core.state import Tenant
 
 
 def queue(a: Arbiter) -> list[int]:
@@ -19,21 +20,6 @@ def worth(a: Arbiter, tenant: Tenant) -> int:
     return max(BACKFILL_NS, HANDOFF_SHARE * a.rules.handoff_ns(tenant))
 
 
-def free_until(a: Arbiter, tenant: Tenant) -> int:
-    """Until when the tenant may hold its gang without delaying those before it."""
-    return Gaps(a.rules).until(tenant)
-
-
-class Gaps(Turns):
-    """Of any waiter, whether it may be let in or not."""
-
-    def until(self, tenant: Tenant) -> int:
-        """When the turn begins of the first that is before it and needs one of its devices."""
-        fronts: list[Front] = []
-        for place, waiter in self._waiters(tenant.mask):
-            blocked = waiter.mask & self.rules.taken(waiter.heeds)
-            before = tenant.place is not None and place < tenant.place
-            if before and blocked and not self._is_behind(place, waiter, waiter.mask):
-                last, filled, _ = self._ends(waiter)
-                fronts.append((waiter, self._until(waiter, last, filled)))
-        return self._gap(tenant, fronts)
+def of(kind: type, actions: list[Action]) -> list[int]:
+    """The tenants that such actions are for."""
+    return [action.tenant for action in actions if isinstance(action, kind)]

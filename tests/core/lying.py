@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leased.core import arbiter as core
-from leased.core.tenant_events import LeftUncopied
+from leased.core.events import (
+    Adopted,
+    Event,
+    LeftUncopied,
+    MemoryChanged,
+    Released,
+    Requested,
+    Restored,
+    SpeedMeasured,
+)
 from tests.core.client import MS, Client
 from tests.core.mixes import any_scenario
 from tests.core.scenario import LIE, Poke, Scenario
@@ -60,7 +68,7 @@ def lie(world: World, client: Client, amount: int) -> None:
         world.timeline.after(after, lambda: put_right(world, client))
 
 
-def some_lies(world: World, client: Client, r: random.Random) -> Iterator[core.Event]:
+def some_lies(world: World, client: Client, r: random.Random) -> Iterator[Event]:
     kind = r.choice((_memory, _memory, _released, _restored, _adopted, _requested, _measured))
     for _ in range(r.choice((1, 1, 2))):
         if client.tenant in world.a.tenants:
@@ -71,7 +79,7 @@ def put_right(world: World, client: Client) -> None:
     """It says of its memory what is so."""
     if world.entry(client) is not None and client.alive:
         for d, amounts in client.memory().items():
-            world.do(core.MemoryChanged(client.tenant, f"d{d}", *amounts))
+            world.do(MemoryChanged(client.tenant, f"d{d}", *amounts))
 
 
 def _epoch(world: World, tenant: int, r: random.Random) -> int:
@@ -82,32 +90,32 @@ def _epoch(world: World, tenant: int, r: random.Random) -> int:
     )
 
 
-def _memory(world: World, tenant: int, r: random.Random) -> core.Event:
+def _memory(world: World, tenant: int, r: random.Random) -> Event:
     known = world.a.tenants[tenant]
     resident = r.choice(AMOUNTS) if known.swaps else None
     device = r.choice(known.gang)
-    return core.MemoryChanged(tenant, device, r.choice(AMOUNTS), r.choice(FIXED), resident)
+    return MemoryChanged(tenant, device, r.choice(AMOUNTS), r.choice(FIXED), resident)
 
 
-def _released(world: World, tenant: int, r: random.Random) -> core.Event:
-    return core.Released(tenant, _epoch(world, tenant, r))
+def _released(world: World, tenant: int, r: random.Random) -> Event:
+    return Released(tenant, _epoch(world, tenant, r))
 
 
-def _restored(world: World, tenant: int, r: random.Random) -> core.Event:
-    return core.Restored(tenant, _epoch(world, tenant, r))
+def _restored(world: World, tenant: int, r: random.Random) -> Event:
+    return Restored(tenant, _epoch(world, tenant, r))
 
 
-def _adopted(world: World, tenant: int, r: random.Random) -> core.Event:
-    return core.Adopted(tenant, _epoch(world, tenant, r))
+def _adopted(world: World, tenant: int, r: random.Random) -> Event:
+    return Adopted(tenant, _epoch(world, tenant, r))
 
 
-def _requested(_: World, tenant: int, __: random.Random) -> core.Event:
-    return core.Requested(tenant)
+def _requested(_: World, tenant: int, __: random.Random) -> Event:
+    return Requested(tenant)
 
 
-def _measured(world: World, tenant: int, r: random.Random) -> core.Event:
+def _measured(world: World, tenant: int, r: random.Random) -> Event:
     """How fast its memory came, or that it left without being copied."""
     device = r.choice(world.a.tenants[tenant].gang)
     if r.random() < 0.5:
         return LeftUncopied(tenant, device, r.choice(AMOUNTS))
-    return core.SpeedMeasured(tenant, device, r.choice(AMOUNTS), r.choice(TIMES))
+    return SpeedMeasured(tenant, device, r.choice(AMOUNTS), r.choice(TIMES))

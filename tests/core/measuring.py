@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from leased.core.arbiter import Arbiter, WorkMeasured
+from leased.core.arbiter import Arbiter
+from leased.core.events import WorkMeasured
 from leased.monitors.work_meter import OLD_NS
 from leased.usage.gauge import WorkPart
 from tests.core.scenario import WORK, Poke

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leased.core import orders
-from leased.core.arbiter import Ordered, Tenant
+from leased.core.events import Ordered
+from leased.core.state import Tenant
 from tests.core.client import MS
 from tests.core.judge import Judge
 from tests.core.mixes import any_scenario

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leased.core.arbiter import Arbiter, Tenant
-from leased.core.state import FREE
+from leased.core.arbiter import Arbiter
+from leased.core.state import FREE, Tenant
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Limits:
         """Its limit is kept by its leases now: the site has not turned shares off on one of its
         devices, and time slices of the GPU do not keep them."""
         heeds = tenant.heeds != FREE
-        holds = tenant.limit < 1 and heeds and not a.grace_until and not tenant.sliced
+        holds = tenant.limit < 1 and heeds and not a.rules.grace_until and not tenant.sliced
         return holds and not self._may_take_its_time(a, tenant)
 
     def _may_take_its_time(self, a: Arbiter, tenant: Tenant) -> bool:

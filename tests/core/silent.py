@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.arbiter import Event
+from leased.core.events import Event
 from tests.core.judge import Judge
 
 

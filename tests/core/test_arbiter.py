@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import pytest
-from hypothesis import event as note
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from leased import policy
-from leased.core.arbiter import (
-    DRAIN_NS,
-    IDLE_FLOOR_NS,
-    Action,
+from leased.core.actions import Action, Contend, Evict, Forfeit, Grant, Overrun, Restore, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.contention import IDLE_FLOOR_NS
+from leased.core.events import (
     Adopted,
-    Arbiter,
     CameBack,
     Closed,
-    Contend,
     DrainSet,
-    Event,
-    Evict,
-    Forfeit,
-    Grant,
     Listens,
     LockSet,
     MemoryChanged,
     Opened,
-    Overrun,
     QuantumSet,
     Rejoined,
     Released,
     Requested,
-    Restore,
-    Revoke,
-    RoomChanged,
     Tick,
     Widened,
 )
 from leased.core.rules import HANDOFF_SHARE
 from leased.core.state import FIRST_CALM_NS
-from tests.core.line import free_until, queue, worth
+from tests.core.line import queue
 
 GB = 1 << 30
 S = 1_000_000_000
@@ -422,7 +405,7 @@ def test_the_grace_has_an_end_however_many_come_back() -> None:
         assert now <= 10 * S
     assert now == 5 * S
     a.handle(CameBack(), now)
-    assert a.grace_until == 0, "it does not begin again"
+    assert a.rules.grace_until == 0, "it does not begin again"
 
 
 def test_the_grace_counts_from_when_processes_can_be_heard() -> None:
@@ -445,6 +428,15 @@ def test_the_grace_ends_when_what_has_come_was_heard_and_not_before() -> None:
     assert of_grants(a.handle(Released(1, 77), 3 * S))
 
 
+def test_a_clock_that_steps_back_stands_still() -> None:
+    a = arbiter()
+    opened(a, 1)
+    a.handle(Requested(1), 5 * S)
+    a.handle(Tick(), 3 * S)
+    assert a.now == 5 * S
+    assert a.usage(1, 4 * S)["d0"].lease_ns == 0
+
+
 def test_late_release_of_an_old_epoch_changes_nothing() -> None:
     a = arbiter()
     opened(a, 1)
@@ -453,258 +445,6 @@ def test_late_release_of_an_old_epoch_changes_nothing() -> None:
     a.handle(Requested(1), S)
     assert a.handle(Released(1, 1), S) == []
     assert a.tenants[1].lease is not None
-
-
-GANGS = [("d0",), ("d1",), ("d2",), ("d0", "d1"), ("d1", "d2"), ("d0", "d1", "d2")]
-QUANTUM = 10 * S
-KINDS = [
-    *("open", "request", "release", "memory", "close", "tick", "late", "lock", "drain"),
-    *("request", "request", "release", "yield", "hang", "restart", "tick"),
-]
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(KINDS), st.integers(0, 7), st.integers(0, 120), st.integers(-2 * S, 15 * S)
-    ),
-    min_size=40,  # without it hypothesis makes short ones, in which little happens
-    max_size=120,
-)
-
-
-@dataclass
-class World:
-    """The arbiter among tenants that do anything at any time; what each one really holds."""
-
-    a: Arbiter = field(default_factory=lambda: arbiter(3))
-    now: int = 0
-    running: dict[int, int] = field(default_factory=dict)  # tenant: epoch, from grant to release
-    revoked: dict[int, int] = field(default_factory=dict)  # those of them that are to release
-    hung: set[int] = field(default_factory=set)
-    epochs: list[int] = field(default_factory=lambda: [0])
-
-    def do(self, event: Event) -> None:
-        for action in self.a.handle(event, self.now):
-            if isinstance(action, Grant):
-                assert action.tenant not in self.running, "granted twice"
-                self.running[action.tenant] = action.epoch
-                self.epochs.append(action.epoch)
-            elif isinstance(action, Revoke):
-                assert self.running[action.tenant] == action.epoch
-                self.revoked[action.tenant] = action.epoch
-            elif isinstance(action, Forfeit):
-                assert action.tenant in self.revoked
-        self.check()
-
-    def release(self, tenant: int) -> None:
-        self.revoked.pop(tenant, None)
-        self.do(Released(tenant, self.running.pop(tenant, 0)))
-
-    def end(self, tenant: int) -> None:
-        self.running.pop(tenant, None)
-        self.revoked.pop(tenant, None)
-        self.hung.discard(tenant)
-        self.do(Closed(tenant))
-
-    def restart(self) -> None:
-        """The daemon is killed: what the tenants know is all there is."""
-        old, self.now = self.a, max(self.now, self.a.now)
-        self.a = Arbiter(
-            dict.fromkeys(old.devices, CAPACITY),
-            policy.make,
-            first_epoch=old.epoch + 1000,
-            now=self.now,
-            grace_until=self.now + S,
-        )
-        for tenant in old.tenants.values():
-            self.do(Opened(tenant.id, tenant.gang, tenant.lock, tenant.quantum_ns))
-        for tenant_id, epoch in list(self.running.items()):
-            if tenant_id not in self.hung:  # those say nothing
-                self.adopt(tenant_id, epoch)
-        for tenant_id in queue(old):
-            self.do(Requested(tenant_id))
-
-    def adopt(self, tenant: int, epoch: int) -> None:
-        self.do(Adopted(tenant, epoch))
-        lease = self.a.tenants[tenant].lease
-        if lease is None or lease.epoch != epoch:  # it is told to release
-            self.revoked[tenant] = epoch
-
-    def check(self) -> None:
-        a = self.a
-        for uuid, device in a.devices.items():
-            settled = [t for t in a.rules.holders(uuid) if t.lease and not t.lease.revoked]
-            for one, other in itertools.combinations(settled, 2):
-                assert a.rules.compatible(one, other), "two exclusive holders"
-            assert {t.id for _, t in device.line} == {
-                t.id for t in a.tenants.values() if t.place and t.heeds and uuid in t.gang
-            }
-        for tenant in a.tenants.values():
-            held = [uuid for uuid in tenant.gang if tenant.id in a.devices[uuid].holders]
-            assert held in ([], list(tenant.gang)), "half a gang"
-            assert bool(held) == (tenant.lease is not None)
-            assert not (tenant.waiting and tenant.lease)
-        assert self.epochs == sorted(set(self.epochs)), "epochs only grow"
-        if not a.grace_until:
-            self.check_queue()
-
-    def check_queue(self) -> None:
-        """Whoever waits, waits for somebody whose end is set, or for those before it."""
-        a = self.a
-        before: set[str] = set()
-        cost = 0  # the quantum is as the first one's handoff wants it
-        for tenant_id in queue(a):
-            waiter = a.tenants[tenant_id]
-            cost = max(cost, a.rules.handoff_ns(waiter))
-            for holder in a.rules.in_the_way(waiter):
-                assert holder.lease
-                if a.rules.withheld(waiter):
-                    continue
-                assert holder.lease.due is not None, "no end to a lease in the way"
-                longest = 2 * max(DRAIN_NS, a.rules.quantum(holder, cost))
-                assert holder.lease.due <= a.now + longest
-            if a.rules.is_free(waiter):
-                # Work is conserved: only a gang before it that is nearly due keeps it waiting.
-                assert before & set(waiter.gang), "a device idles that somebody could use"
-                assert free_until(a, waiter) - a.now < worth(a, waiter)
-            before |= set(waiter.gang)
-
-    def step(self, kind: str, tenant: int, amount: int) -> None:
-        known = self.a.tenants.get(tenant)
-        device = f"d{tenant % 3}"
-        if kind == "open" and known is None:
-            lock = ("on", "auto", "off")[amount % 3]
-            self.do(Opened(tenant, GANGS[amount % len(GANGS)], lock, QUANTUM))
-        elif kind == "lock":
-            self.do(LockSet(device, ("on", "auto", "off", None)[amount % 4]))
-        elif kind == "drain":
-            self.do(DrainSet(device, amount % 3 == 0))
-        elif kind == "restart" and amount < 30:
-            note("restart")
-            self.restart()
-        elif known is not None:
-            self.step_of(kind, known.gang, tenant, amount)
-        else:
-            self.do(Tick())
-
-    def step_of(self, kind: str, gang: tuple[str, ...], tenant: int, amount: int) -> None:
-        """What a tenant that exists may do."""
-        if kind == "close":
-            self.end(tenant)
-        elif kind == "late":
-            self.do(Released(tenant, amount))
-        elif kind == "memory":
-            self.do(MemoryChanged(tenant, gang[amount % len(gang)], amount * GB))
-        elif kind == "hang":
-            note("hang")
-            self.hung.symmetric_difference_update({tenant})
-        elif tenant in self.hung or kind == "tick":
-            self.do(Tick())
-        elif tenant in self.revoked or (kind == "yield" and tenant in self.running):
-            self.release(tenant)
-        elif tenant not in self.running:
-            self.do(Requested(tenant))
-
-    def pass_time(self, until: int) -> None:
-        """Every deadline on the way is met."""
-        while (due := self.a.next_deadline()) is not None and due <= until:
-            self.now = max(self.now, due)
-            self.do(Tick())
-        self.now = until
-
-
-@pytest.mark.long
-@settings(max_examples=200, deadline=None)
-@given(steps)
-def test_any_order_of_events_keeps_the_rules(
-    sequence: list[tuple[str, int, int, int]],
-) -> None:
-    world = World()
-    for kind, tenant, amount, passed in sequence:
-        # The clock may step back: then it stands still.
-        world.pass_time(world.now + passed)
-        world.step(kind, tenant, amount)
-    assert_sums_add_up(world.a, world.now)
-
-
-def assert_sums_add_up(a: Arbiter, now: int) -> None:
-    a.handle(Tick(), now)
-    assert a.now >= now
-    for uuid, device in a.devices.items():
-        used = [a.usage(t.id, now)[uuid] for t in a.tenants.values() if uuid in t.gang]
-        assert sum(u.lease_ns for u in used) <= max(0, a.now), "more leases than time"
-        assert all(u.lease_ns >= 0 and u.wait_ns >= 0 for u in used)
-        shares = device.residency.shares
-        assert device.residency.total == sum(s.bytes for s in shares.values())
-        assert device.residency.resident == sum(s.resident for s in shares.values())
-        residency = device.residency
-        orders = [*residency.resting, *residency.queued, *residency.holding]
-        assert sorted(orders) == sorted(t for t, s in shares.items() if s.resident), "each in one"
-        assert set(residency.holding) <= set(device.holders)
-
-
-@dataclass
-class Greedy:
-    """Tenants that ask again as soon as they have released, and drain in so many ns."""
-
-    drain: int
-    a: Arbiter = field(default_factory=lambda: arbiter(3))
-    now: int = 0
-    asked: dict[int, tuple[int, int]] = field(default_factory=dict)
-    todo: list[tuple[int, Event]] = field(default_factory=list)  # what happens when
-    turns: dict[int, int] = field(default_factory=dict)
-
-    def do(self, event: Event) -> None:
-        if isinstance(event, Requested):
-            self.asked[event.tenant] = self.now, len(queue(self.a))
-        for action in self.a.handle(event, self.now):
-            if isinstance(action, Grant):
-                since, before = self.asked.pop(action.tenant)
-                waited = self.now - since
-                assert waited <= (before + 1) * (QUANTUM + self.drain), "waited too long"
-                self.turns[action.tenant] += 1
-            elif isinstance(action, Revoke):
-                self.todo.append((self.now + self.drain, Released(action.tenant, action.epoch)))
-        if isinstance(event, Released):
-            self.do(Requested(event.tenant))
-
-    def run(self, until: int) -> None:
-        while self.now < until:
-            due = self.a.next_deadline()
-            times = [when for when, _ in self.todo] + ([] if due is None else [due])
-            if not times:
-                return
-            self.now = max(self.now, min(times))
-            ready = [item for item in self.todo if item[0] <= self.now]
-            for item in ready:
-                self.todo.remove(item)
-                self.do(item[1])
-            if not ready:
-                self.do(Tick())
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(GANGS), st.sampled_from(["on", "auto"]), st.integers(0, 3 * S)),
-        min_size=2,
-        max_size=14,
-    ),
-    st.integers(0, S),
-)
-def test_every_waiter_gets_its_turn_within_the_bound(
-    arrivals: list[tuple[tuple[str, ...], str, int]], drain: int
-) -> None:
-    """With k before it a waiter waits at most for k + 1 quanta and drains."""
-    world = Greedy(drain)
-    for device in world.a.devices.values():  # memory that never fits: turns, for lock auto too
-        world.a.handle(RoomChanged(device.uuid, 0), 0)
-    for tenant, (gang, lock, after) in enumerate(arrivals):
-        opened(world.a, tenant, lock, gang)
-        for uuid in gang:
-            world.a.handle(MemoryChanged(tenant, uuid, GB), 0)
-        world.turns[tenant] = 0
-        world.todo.append((after, Requested(tenant)))
-    world.run((len(arrivals) + 2) * (QUANTUM + S))
-    assert all(world.turns.values()), "a waiter was passed over"
 
 
 def test_lease_seconds_of_a_device_never_exceed_the_clock() -> None:

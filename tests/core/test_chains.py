@@ -9,7 +9,8 @@ import pytest
 
 from leased import policy
 from leased.core import leasing
-from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested, Restored
+from leased.core.arbiter import Arbiter
+from leased.core.events import MemoryChanged, Opened, Released, Requested, Restored
 from leased.core.leasing import Leasing
 from leased.core.state import Lease, Tenant
 from tests.core.adversary import counterexample, run

@@ -7,21 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Contend,
+from leased.core.actions import Contend, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.classes import PATIENCE
+from leased.core.events import (
     Event,
     MemoryChanged,
     Opened,
     PolicySet,
     Released,
     Requested,
-    Revoke,
     Signalled,
     SpeedMeasured,
     Tick,
 )
-from leased.core.classes import PATIENCE
 from tests.core.test_short_turns import QUANTUM, Node, S
 
 ON, OFF, NONE = "online", "offline", "none"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leased import policy
-from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested
-from leased.core.tenant_events import LeftUncopied, Parked
+from leased.core.arbiter import Arbiter
+from leased.core.events import LeftUncopied, MemoryChanged, Opened, Parked, Released, Requested
 
 ROOM, HAS = 100, 80
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import Arbiter, Closed, Grant, Opened, PolicySet, Released, Requested
+from leased.core.actions import Grant
+from leased.core.arbiter import Arbiter
+from leased.core.events import Closed, Opened, PolicySet, Released, Requested
 from tests.bench.core import MOST_CALLS, MOST_FILES, cost_of_a_grant
 
 S = 1_000_000_000

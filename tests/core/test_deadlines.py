@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import Arbiter, Opened, Released, Requested
+from leased.core.arbiter import Arbiter
 from leased.core.deadlines import FEW, Deadlines
+from leased.core.events import Opened, Released, Requested
 from tests.core.items import items
 
 S = 1_000_000_000

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from leased.core.arbiter import OF_NODE
-from leased.core.events import Event
+from leased.core.events import OfDevice, OfTenant
 from leased.core.tenant_changes import OF_TENANT
-from leased.core.tenant_events import OfTenant
+from leased.record.codec import EVENTS
 
 
 def test_each_event_is_handled_in_one_place() -> None:
-    assert set(OF_TENANT) == set(get_args(OfTenant))
-    assert {*OF_TENANT, *OF_NODE} == set(get_args(Event))
-    assert not OF_TENANT.keys() & OF_NODE.keys()
+    events = EVENTS.values()
+    assert set(OF_TENANT) == {cls for cls in events if issubclass(cls, OfTenant)}
+    assert set(OF_NODE) == {cls for cls in events if not issubclass(cls, (OfTenant, OfDevice))}

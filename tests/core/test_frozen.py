@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
+from leased.core.actions import Action, Evict, Grant, PassedOver, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Event,
-    Evict,
     Frozen,
-    Grant,
     MemoryChanged,
     Opened,
-    PassedOver,
     Released,
     Requested,
     Restored,
-    Revoke,
     Thawed,
     Tick,
 )
 from leased.core.rules import MOVE_PATIENCE_NS
-from tests.core.line import queue
+from tests.core.line import of, queue
 
 S = 1_000_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def two(swaps: bool = False) -> Arbiter:

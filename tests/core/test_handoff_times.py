@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from leased import policy
 from leased.core.actions import Action, Grant, Revoke
-from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested, Restored, Tick
+from leased.core.arbiter import Arbiter
+from leased.core.events import MemoryChanged, Opened, Released, Requested, Restored, Tick
 from leased.usage.handoff_times import BOUNDS_NS, MS, HandoffTimes, bucket_of
 
 HAS, ROOM = 80, 100

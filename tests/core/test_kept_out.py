@@ -9,7 +9,8 @@ from rich.console import Console
 
 from leased import policy
 from leased.cli import show
-from leased.core.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
+from leased.core.arbiter import Arbiter
+from leased.core.events import Closed, Frozen, MemoryChanged, Opened, Requested
 
 
 def arbiter(*sizes: tuple[int, int]) -> Arbiter:

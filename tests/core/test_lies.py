@@ -7,8 +7,19 @@ import random
 import pytest
 
 from leased import policy
-from leased.core import arbiter as core
-from leased.core.arbiter import Action, Arbiter, Event
+from leased.core.actions import Action, Evict, Expect, Grant, Preload, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.events import (
+    Adopted,
+    Event,
+    Frozen,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Restored,
+    Tick,
+)
 from leased.memory.residency import Residency, handoff_ns
 from tests.core.adversary import Draw
 from tests.core.client import MS
@@ -46,16 +57,16 @@ class Lies(World):
         r, known = self.r, self.a.tenants[tenant]
         epoch = r.choice((0, 1, known.granted, known.granted + 1, self.a.epoch, 1 << 63))
         if r.random() < 0.2:
-            return r.choice((core.Restored, core.Released))(tenant, epoch)
+            return r.choice((Restored, Released))(tenant, epoch)
         size, resident = r.choice(AMOUNTS), r.choice(AMOUNTS)
         device = r.choice(known.gang)
-        return core.MemoryChanged(tenant, device, size, 0, resident if known.swaps else None)
+        return MemoryChanged(tenant, device, size, 0, resident if known.swaps else None)
 
     def check(self, _now: int, _event: Event, actions: list[Action]) -> None:
         for device in self.arbiter.devices.values():
             sums_add_up(device.residency)
         for action in actions:
-            if isinstance(action, (core.Evict, core.Preload, core.Expect)):
+            if isinstance(action, (Evict, Preload, Expect)):
                 assert action.bytes > 0
 
 
@@ -89,30 +100,30 @@ def test_memory_that_came_without_being_asked_for_makes_nobody_wait() -> None:
     """A tenant that swaps reports all of its memory on a device where another one holds all."""
     a = Arbiter({"d0": 100}, policy.make)
     for tenant in (1, 2, 3):
-        a.handle(core.Opened(tenant, ("d0",), "on", 10**9, swaps=True), 0)
-        a.handle(core.MemoryChanged(tenant, "d0", 90, 0, 0), 0)
-    a.handle(core.Requested(1), 0)
-    a.handle(core.MemoryChanged(1, "d0", 90, 0, 90), 1)
-    a.handle(core.Restored(1, 1), 1)
-    a.handle(core.Requested(2), 2)
-    (evict,) = a.handle(core.MemoryChanged(3, "d0", 90, 0, 90), 3)
-    assert evict == core.Evict(3, "d0", 80), "what the holder has stays"
+        a.handle(Opened(tenant, ("d0",), "on", 10**9, swaps=True), 0)
+        a.handle(MemoryChanged(tenant, "d0", 90, 0, 0), 0)
+    a.handle(Requested(1), 0)
+    a.handle(MemoryChanged(1, "d0", 90, 0, 90), 1)
+    a.handle(Restored(1, 1), 1)
+    a.handle(Requested(2), 2)
+    (evict,) = a.handle(MemoryChanged(3, "d0", 90, 0, 90), 3)
+    assert evict == Evict(3, "d0", 80), "what the holder has stays"
     sums_add_up(a.devices["d0"].residency)
     lease = a.tenants[1].lease
     assert lease
-    revoked = a.handle(core.Tick(), lease.due or 0)
-    assert core.Revoke(1, 1, core.DRAIN_NS) in revoked
-    actions = a.handle(core.Released(1, 1), a.now)
-    assert [x.tenant for x in actions if isinstance(x, core.Grant)] == [2]
+    revoked = a.handle(Tick(), lease.due or 0)
+    assert Revoke(1, 1, DRAIN_NS) in revoked
+    actions = a.handle(Released(1, 1), a.now)
+    assert [x.tenant for x in actions if isinstance(x, Grant)] == [2]
 
 
 def test_a_holder_that_cannot_act_and_reports_more_than_it_has() -> None:
     """A new daemon finds it so: what it has beyond its own size is nobody's."""
     a = Arbiter({"d0": 100}, policy.make, first_epoch=7, grace_until=10**9)
-    a.handle(core.Opened(1, ("d0",), "on", 10**9, swaps=True), 0)
-    a.handle(core.MemoryChanged(1, "d0", 10, 0, 90), 0)
-    a.handle(core.Frozen(1), 0)
-    a.handle(core.Adopted(1, 3), 0)
+    a.handle(Opened(1, ("d0",), "on", 10**9, swaps=True), 0)
+    a.handle(MemoryChanged(1, "d0", 10, 0, 90), 0)
+    a.handle(Frozen(1), 0)
+    a.handle(Adopted(1, 3), 0)
     assert a.tenants[1].lease
     sums_add_up(a.devices["d0"].residency)
 

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import Arbiter, Grant, MemoryChanged, Opened, Released, Requested
+from leased.core.actions import Grant
+from leased.core.arbiter import Arbiter
+from leased.core.events import MemoryChanged, Opened, Released, Requested
 from tests.core.line import queue
 
 S = 1_000_000_000

@@ -8,17 +8,14 @@ import pytest
 
 from leased import policy
 from leased.core import orders
-from leased.core.arbiter import (
+from leased.core.actions import Answer, Contend, Forfeit, Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Adopted,
-    Answer,
-    Arbiter,
     Closed,
-    Contend,
     DrainSet,
     Event,
-    Forfeit,
     Frozen,
-    Grant,
     LockSet,
     MemoryChanged,
     Opened,
@@ -27,7 +24,6 @@ from leased.core.arbiter import (
     Released,
     Requested,
     Restored,
-    Revoke,
     Thawed,
     Tick,
 )

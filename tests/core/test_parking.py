@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from leased import policy
-from leased.core.arbiter import (
+from leased.core.actions import (
     Action,
-    Arbiter,
-    Closed,
     Evict,
     Forfeit,
-    Frozen,
     Grant,
     Leave,
-    MemoryChanged,
-    Opened,
     Overrun,
-    Parked,
     PassedOver,
     Preload,
+    Revoke,
+)
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
+    Closed,
+    Frozen,
+    MemoryChanged,
+    Opened,
+    Parked,
     Released,
     Requested,
     Restored,
-    Revoke,
     Thawed,
     Tick,
     Unparked,
 )
 from leased.core.rules import MOVE_PATIENCE_NS
+from tests.core.line import of
 
 S = 1_000_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def says(a: Arbiter, tenant: int, there: int, now: int = 0) -> list[Action]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from leased import policy
 from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
-from leased.core.arbiter import (
-    Arbiter,
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Frozen,
@@ -19,13 +19,10 @@ from leased.core.arbiter import (
     Thawed,
     Tick,
 )
+from tests.core.line import of
 
 S = 1_000_000_000
 MANAGED, SWAPS, NEXT = 1, 2, 3
-
-
-def of(kind: type[Action], actions: list[Action]) -> list[int]:
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def arbiter(resident: int = 90, managed: int = 40) -> tuple[Arbiter, list[Action]]:
@@ -144,9 +141,9 @@ def test_memory_that_never_came_is_not_waited_for() -> None:
 def test_memory_that_comes_all_the_same_leaves_again() -> None:
     residency = recalled()[0].devices["d0"].residency
     residency.set_bytes(SWAPS, 50, False, reported=50)
-    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (40, 10)
+    assert (residency.leaving(SWAPS), residency.of(SWAPS).resident) == (40, 10)
     residency.set_bytes(SWAPS, 50, False, reported=10)
-    assert (residency.leaving(SWAPS), residency.resident_of(SWAPS)) == (0, 10)
+    assert (residency.leaving(SWAPS), residency.of(SWAPS).resident) == (0, 10)
 
 
 # -- beside a holder with managed memory -------------------------------------------------------
@@ -189,8 +186,8 @@ def test_swapped_memory_leaves_it_the_room_that_the_driver_needs() -> None:
     a = beside(90)
     residency = a.devices["d0"].residency
     a.handle(MemoryChanged(FIRST, "d0", 100, 0, 60), S)
-    assert residency.resident_of(FIRST) == 100 - 100 // 16
-    assert residency.resident_of(MANAGED) == 100 // 16
+    assert residency.of(FIRST).resident == 100 - 100 // 16
+    assert residency.of(MANAGED).resident == 100 // 16
 
 
 def test_what_swaps_leaves_at_the_end_of_its_turn() -> None:

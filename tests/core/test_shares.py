@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased import policy
-from leased.core.arbiter import Action, Arbiter, Closed, Grant, Opened, Requested, Widened
+from leased.core.actions import Action, Grant
+from leased.core.arbiter import Arbiter
+from leased.core.events import Closed, Opened, Requested, Widened
 from leased.core.shares import ROUNDED
 
 S = 1_000_000_000

@@ -5,21 +5,18 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
+from leased.core.actions import Action, Contend, Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
-    Contend,
     Event,
     Frozen,
-    Grant,
     MemoryChanged,
     Opened,
     PolicySet,
     Released,
     Requested,
     Restored,
-    Revoke,
     Signalled,
     Tick,
 )

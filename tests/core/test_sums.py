@@ -9,8 +9,9 @@ from dataclasses import asdict
 import pytest
 
 from leased import policy
-from leased.core import arbiter as core
-from leased.core.tenant_events import LeftUncopied, StraySeen
+from leased.core.arbiter import Arbiter
+from leased.core.events import LeftUncopied, Opened, StraySeen, WorkMeasured
+from leased.core.state import Device
 from leased.usage.gauge import WorkPart
 from leased.usage.usage import Usage
 from tests.core.client import MS
@@ -35,7 +36,7 @@ class Books(World):
     """
 
     def __init__(self, scenario: Scenario, policy_name: str = policy.DEFAULT):
-        self.of: core.Arbiter | None = None
+        self.of: Arbiter | None = None
         self.begin_at = 0
         self.begin: dict[str, int] = {}
         self.idle: dict[str, int] = {}
@@ -56,7 +57,7 @@ class Books(World):
             for uuid in self.a.devices:
                 self.taken += energy or 0
                 parts = self.parts(n, busy)
-                self.do(core.WorkMeasured(uuid, EVERY_NS, busy, energy, parts))
+                self.do(WorkMeasured(uuid, EVERY_NS, busy, energy, parts))
         self.timeline.after(EVERY_NS, functools.partial(self.measure, n + 1))
 
     def parts(self, n: int, busy: int | None) -> tuple[WorkPart, ...]:
@@ -123,7 +124,7 @@ class Books(World):
             self.judge.broken(f"{used} is not in order: {in_order}")
 
 
-def _lost(device: core.Device) -> int:
+def _lost(device: Device) -> int:
     """ns that a division among its holders can lose; none where one has it alone."""
     return max(0, len(device.holders) - 1)
 
@@ -145,8 +146,8 @@ def test_every_figure_is_counted_somewhere() -> None:
     """The adversary's jobs cause all but two, which are reported from outside."""
     books = Books(random_scenario(0))
     books.run()
-    a = core.Arbiter({"d0": 1000}, policy.make)
-    a.handle(core.Opened(0, ("d0",), "auto", 10**9, swaps=True), 0)
+    a = Arbiter({"d0": 1000}, policy.make)
+    a.handle(Opened(0, ("d0",), "auto", 10**9, swaps=True), 0)
     a.handle(LeftUncopied(0, "d0", 10), 1)
     a.handle(StraySeen(0, "d0"), 1)
     books.check(a.usage(0, 1)["d0"])

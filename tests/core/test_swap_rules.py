@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
-    Evict,
-    Grant,
-    LockSet,
+from leased.core.actions import Action, Evict, Grant, Preload, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     MemoryChanged,
     Opened,
-    Preload,
     Released,
     Requested,
     Restored,
-    Revoke,
     RoomChanged,
-    Tick,
 )
 
 S = 1_000_000_000
@@ -65,6 +56,11 @@ class World:
         for grant in [a for a in actions if isinstance(a, Grant)]:
             self.tell_restored(grant.tenant)
         return actions
+
+    def open(self, job: int, size: int, lock: str = "on") -> None:
+        self.jobs[job] = Process()
+        self.do(Opened(job, ("d0",), lock, S, swaps=True))
+        self.resize(job, size)
 
     def tell_restored(self, job: int) -> None:
         p = self.jobs[job]
@@ -111,70 +107,10 @@ class World:
         self.report(job)
 
 
-def step(world: World, kind: str, job: int, amount: int) -> None:
-    p = world.jobs.get(job)
-    if kind == "open" and p is None:
-        world.jobs[job] = Process()
-        lock = ("on", "auto", "off")[amount % 3]
-        world.do(Opened(job, ("d0",), lock, S, swaps=True))
-    elif kind == "lock":
-        world.do(LockSet("d0", ("on", "off", None)[amount % 3]))
-    elif p is None:
-        world.do(Tick())
-    elif kind == "size":
-        world.resize(job, amount)
-    elif kind == "move":
-        world.move(job, 1 + amount % 30)
-    elif kind == "settle":
-        settle(world)
-    elif p.epoch and (kind == "release" or p.revoked):
-        world.release(job)
-    elif not p.epoch:
-        world.do(Requested(job))
-
-
-@settings(max_examples=150)
-@given(
-    st.lists(st.integers(20, ROOM), min_size=2, max_size=4),
-    st.lists(
-        st.tuples(
-            st.sampled_from(["request", "release", "move", "request", "settle", "size", "lock"]),
-            st.integers(0, 3),
-            st.integers(0, ROOM),
-        ),
-        min_size=30,
-        max_size=90,
-    ),
-)
-def test_a_holder_gets_all_its_memory_on_the_device(
-    sizes: list[int], steps: list[tuple[str, int, int]]
-) -> None:
-    """Whatever happened before: once everybody has done what he was told, who holds a lease
-    and was not revoked has room for all of it."""
-    world = World()
-    for job, size in enumerate(sizes):
-        step(world, "open", job, size)
-        world.resize(job, size)
-    for kind, job, amount in steps:
-        world.now += S // 4
-        step(world, kind, job, amount)
-        assert world.free() >= 0
-    for _ in range(1000):  # revoked ones release, the others move what they have to
-        for job, p in world.jobs.items():
-            if p.revoked:
-                world.release(job)
-        if not sum(world.move(job, ROOM) for job in world.jobs):
-            break
-    for p in world.jobs.values():
-        if p.epoch and not p.revoked:
-            assert p.resident == p.size, "a holder waits for room that nobody gives up"
-
-
 def test_only_as_much_leaves_as_the_comer_lacks_and_the_oldest_first() -> None:
     world = World()
     for job, size in ((1, 40), (2, 40), (3, 50)):
-        step(world, "open", job, 0)
-        world.resize(job, size)
+        world.open(job, size)
     for job in (1, 2):
         world.do(Requested(job))
         assert world.move(job, ROOM)
@@ -189,8 +125,7 @@ def test_only_as_much_leaves_as_the_comer_lacks_and_the_oldest_first() -> None:
 def test_nothing_leaves_while_all_fits() -> None:
     world = World()
     for job in (1, 2):
-        step(world, "open", job, 1)
-        world.resize(job, 50)
+        world.open(job, 50, lock="auto")
         assert not [a for a in world.do(Requested(job)) if isinstance(a, Evict)]
         assert world.move(job, ROOM)
     assert all(p.epoch for p in world.jobs.values()), "side by side"
@@ -200,8 +135,7 @@ def three_by_turns() -> World:
     """Jobs of 45, of which two fit into 100; each has worked, and 1 works again."""
     world = World()
     for job in (1, 2, 3):
-        step(world, "open", job, 1)
-        world.resize(job, 45)
+        world.open(job, 45, lock="auto")
     for job in (1, 2, 3):
         world.do(Requested(job))
     for job in (1, 2, 3):
@@ -244,8 +178,7 @@ def test_the_next_tenants_memory_is_restored_before_its_turn() -> None:
 def test_nothing_is_brought_in_for_a_turn_while_memory_comes_back() -> None:
     world = World()
     for job, size in ((1, 50), (2, 60), (3, 40)):
-        step(world, "open", job, 1)
-        world.resize(job, size)
+        world.open(job, size, lock="auto")
     for job in (1, 2, 3):
         world.do(Requested(job))
         settle(world)
@@ -263,8 +196,7 @@ def test_a_tenant_without_room_for_all_its_memory_waits_and_delays_no_other() ->
     """With memory:swap all must be there; what others have fixed cannot make room for it."""
     world = World()
     for job, size in ((1, 0), (2, 60)):
-        step(world, "open", job, 0)
-        world.resize(job, size)
+        world.open(job, size)
     world.do(MemoryChanged(1, "d0", 10, 50, 10))
     assert not world.do(Requested(2))
     assert [a.tenant for a in world.do(Requested(1)) if isinstance(a, Grant)] == [1]
@@ -280,8 +212,7 @@ def test_a_restore_for_which_others_cannot_make_room_ends_at_once() -> None:
     """There was no host memory for what was to leave; that is known only after the grant."""
     world = World()
     for job in (1, 2):
-        step(world, "open", job, 0)
-        world.resize(job, 60)
+        world.open(job, 60)
     world.do(Requested(1))
     settle(world)
     world.do(Requested(2))
@@ -297,8 +228,7 @@ def test_a_restore_for_which_others_cannot_make_room_ends_at_once() -> None:
 def test_where_room_is_taken_those_who_do_not_work_make_some() -> None:
     world = World()
     for job in (1, 2):
-        step(world, "open", job, 0)
-        world.resize(job, 50)
+        world.open(job, 50)
         world.do(Requested(job))
         settle(world)
         world.release(job)

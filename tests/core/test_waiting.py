@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    DRAIN_NS,
-    Action,
-    Arbiter,
+from leased.core.actions import Grant, Revoke
+from leased.core.arbiter import DRAIN_NS, Arbiter
+from leased.core.events import (
     Closed,
     DrainSet,
     Event,
     Frozen,
-    Grant,
     MemoryChanged,
     Opened,
     PolicySet,
@@ -21,18 +19,12 @@ from leased.core.arbiter import (
     Released,
     Requested,
     Restored,
-    Revoke,
     Tick,
 )
-from tests.core.line import queue
+from tests.core.line import of, queue
 
 S = 1_000_000_000
 MS = 1_000_000
-
-
-def of(kind: type, actions: list[Action]) -> list[int]:
-    """The tenants that such actions are for."""
-    return [action.tenant for action in actions if isinstance(action, kind)]
 
 
 def arbiter(devices: int = 1) -> Arbiter:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import Arbiter, Opened, Requested, WorkMeasured
+from leased.core.arbiter import Arbiter
+from leased.core.events import Opened, Requested, WorkMeasured
 from leased.usage.gauge import WorkPart
 
 S = 1_000_000_000

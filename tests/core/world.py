@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from leased import policy
-from leased.core import arbiter as core
+from leased.core import actions, events
 from leased.core.arbiter import Arbiter
 from leased.sim.lease import OPEN
 from leased.sim.timeline import Timeline
@@ -47,7 +47,7 @@ class World:
         scenario: Scenario,
         most_events: int = 1500,
         began: Callable[[Arbiter], None] = lambda _: None,
-        handled: Callable[[int, core.Event, list[core.Action]], None] = lambda *_: None,
+        handled: Callable[[int, events.Event, list[actions.Action]], None] = lambda *_: None,
         policy_name: str = policy.DEFAULT,
         *,
         judge: Callable[[World], Judge] = Judge,
@@ -69,7 +69,7 @@ class World:
         self.conductors: dict[int, ordering.Conductor] = {}
         self.measured_at: dict[str, int] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
-        self._queue: deque[core.Event] = deque()
+        self._queue: deque[events.Event] = deque()
         self._busy = False
         self.judge = judge(self)
         self.set_policies()
@@ -77,7 +77,7 @@ class World:
     def set_policies(self) -> None:
         for uuid, name in self.policies.items():
             if name != policy.DEFAULT:
-                self.do(core.PolicySet(uuid, name))
+                self.do(events.PolicySet(uuid, name))
 
     # -- time -----------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class World:
                 self.timeline.step()
             else:
                 self.timeline.now = max(self.now, soonest)
-                self.do(core.Tick())
+                self.do(events.Tick())
         self.finish()
 
     def finish(self) -> None:
@@ -119,7 +119,7 @@ class World:
             self.close(tenant)
         while (due := self.a.next_deadline()) is not None:
             self.timeline.now = max(self.now, due)
-            self.do(core.Tick())
+            self.do(events.Tick())
         self.judge.nothing_left()
 
     # -- devices --------------------------------------------------------------------
@@ -140,7 +140,7 @@ class World:
             unknown = sum(c.resident.get(d, 0) + c.fixed.get(d, 0) for c in clients)
             left = max(0, room - unknown)
             if self.a.devices[f"d{d}"].residency.room != left:
-                self.do(core.RoomChanged(f"d{d}", left))
+                self.do(events.RoomChanged(f"d{d}", left))
 
     def room_freed(self, d: int) -> None:
         for entry in list(self.entries.values()):
@@ -160,7 +160,7 @@ class World:
 
     # -- the daemon -----------------------------------------------------------------
 
-    def do(self, *events: core.Event) -> None:
+    def do(self, *events: events.Event) -> None:
         self._queue.extend(events)
         if self._busy:
             return
@@ -177,55 +177,55 @@ class World:
                 self.judge.look()
         self._busy = False
 
-    def perform(self, action: core.Action) -> None:
+    def perform(self, action: actions.Action) -> None:
         entry = self.entries.get(action.tenant)
         if entry is None:
             return
         client = entry.client
-        if isinstance(action, core.Grant):
+        if isinstance(action, actions.Grant):
             entry.evictions.clear()
             entry.leaves = False
             entry.idle_ns = action.idle_ns
             if not entry.wants and not client.job.ordered:
-                self._queue.append(core.Released(action.tenant, action.epoch))
+                self._queue.append(events.Released(action.tenant, action.epoch))
                 return
             if entry.wants:
                 entry.wants, entry.held = False, action.epoch
                 self.give(entry, action.epoch)
-        elif isinstance(action, core.Revoke):
+        elif isinstance(action, actions.Revoke):
             self.revoke(entry, action)
-        elif isinstance(action, core.Answer):
+        elif isinstance(action, actions.Answer):
             self.conductors[action.tenant].answered(action.answer)
-        elif isinstance(action, core.PassedOver):
+        elif isinstance(action, actions.PassedOver):
             entry.passed, entry.held = entry.held, 0
             if entry.wants:
-                self._queue.append(core.Requested(action.tenant))
-        elif isinstance(action, core.Contend):
+                self._queue.append(events.Requested(action.tenant))
+        elif isinstance(action, actions.Contend):
             entry.idle_ns = action.idle_ns
             if entry.held:
                 self.tell(client, lambda: client.contended(action.epoch, action.idle_ns))
         else:
             self.order_memory(entry, action)
 
-    def revoke(self, entry: Entry, action: core.Revoke) -> None:
+    def revoke(self, entry: Entry, action: actions.Revoke) -> None:
         client = entry.client
         if entry.held:
             self.tell(client, lambda: client.revoked(action.epoch))
         else:
-            self._queue.append(core.Released(action.tenant, action.epoch))
+            self._queue.append(events.Released(action.tenant, action.epoch))
 
-    def order_memory(self, entry: Entry, action: core.Action) -> None:
+    def order_memory(self, entry: Entry, action: actions.Action) -> None:
         """What it is told to do with its memory."""
         client = entry.client
-        if isinstance(action, core.Evict):
+        if isinstance(action, actions.Evict):
             d = int(action.device[1:])
             entry.evictions[d] = entry.evictions.get(d, 0) + action.bytes
             self.tell_evictions(entry)
-        elif isinstance(action, core.Leave):
+        elif isinstance(action, actions.Leave):
             entry.evictions.clear()
             entry.leaves = True
             self.tell_evictions(entry)
-        elif isinstance(action, core.Preload):
+        elif isinstance(action, actions.Preload):
             d = int(action.device[1:])
             self.tell(client, lambda: client.preload(d, action.bytes))
 
@@ -262,14 +262,14 @@ class World:
         if entry is None or entry.client is not client:
             return
         entry.heard = True
-        if self.a.grace_until and (epoch or memory):
-            self.do(core.CameBack())
+        if self.a.rules.grace_until and (epoch or memory):
+            self.do(events.CameBack())
         self.hear_memory(client, memory)
         self.look_at_devices()
         if epoch:
             entry.held = epoch
             if self.a.tenants[client.tenant].lease is None:
-                self.do(core.Adopted(client.tenant, epoch))
+                self.do(events.Adopted(client.tenant, epoch))
             lease = self.a.tenants[client.tenant].lease
             if lease is None or lease.epoch != epoch or lease.revoked:
                 self.tell(client, lambda: client.revoked(epoch))
@@ -282,7 +282,7 @@ class World:
             return
         entry.memory = memory
         for d, amounts in memory.items():
-            self.do(core.MemoryChanged(client.tenant, f"d{d}", *amounts))
+            self.do(events.MemoryChanged(client.tenant, f"d{d}", *amounts))
 
     def hear_request(self, client: Client) -> None:
         entry = self.entry(client)
@@ -291,7 +291,7 @@ class World:
         entry.wants = True
         lease = self.a.tenants[client.tenant].lease
         if lease is None:
-            self.do(core.Requested(client.tenant))
+            self.do(events.Requested(client.tenant))
         elif not lease.revoked and lease.untold is None:
             entry.wants, entry.held = False, lease.epoch
             self.give(entry, lease.epoch)
@@ -315,14 +315,14 @@ class World:
         entry = self.entries[tenant]
         entry.idle_ns = None
         self.tell_evictions(entry)
-        self.do(core.Released(tenant, epoch))
+        self.do(events.Released(tenant, epoch))
         if entry.wants:
-            self.do(core.Requested(tenant))
+            self.do(events.Requested(tenant))
 
     def hear_restored(self, client: Client, epoch: int) -> None:
         entry = self.entry(client)
         if entry is not None and entry.held == epoch:
-            self.do(core.Restored(client.tenant, epoch))
+            self.do(events.Restored(client.tenant, epoch))
 
     # -- what happens to it -----------------------------------------------------------
 
@@ -334,10 +334,10 @@ class World:
             self.conductors[n] = ordering.Conductor(self, n)
         self.entries[n].client.start()
 
-    def opened(self, n: int, gang: tuple[int, ...], job: Job) -> core.Opened:
+    def opened(self, n: int, gang: tuple[int, ...], job: Job) -> events.Opened:
         """Without its share where that is refused."""
         uuids = tuple(f"d{d}" for d in gang)
-        event = core.Opened(
+        event = events.Opened(
             *(n, uuids, job.lock, job.quantum * MS, job.swaps),
             request=job.request,
             limit=job.limit,
@@ -355,7 +355,7 @@ class World:
         entry.client.end_process()
         del self.entries[tenant]
         self.conductors.pop(tenant, None)
-        self.do(core.Closed(tenant))
+        self.do(events.Closed(tenant))
 
     def die(self, tenant: int) -> None:
         """Its process ends; the job goes on with another one."""
@@ -366,11 +366,11 @@ class World:
         entry.passed, entry.leaves = 0, False
         for d in before.gang:
             resident = 0 if before.job.swaps else None
-            self.do(core.MemoryChanged(tenant, f"d{d}", 0, 0, resident))
+            self.do(events.MemoryChanged(tenant, f"d{d}", 0, 0, resident))
         if held:
             self.released(tenant, held)
         if before.suspended:  # of whom nobody is left
-            self.timeline.after(SEES_NS, lambda: self.do(core.Unparked(tenant)))
+            self.timeline.after(SEES_NS, lambda: self.do(events.Unparked(tenant)))
 
         def again() -> None:
             if self.entries.get(tenant) is entry and entry.client is before:
@@ -422,7 +422,7 @@ class World:
     def see(self, client: Client) -> None:
         """The daemon looks whether a job can act."""
         if self.entry(client) is not None:
-            event = core.Frozen if client.frozen else core.Thawed
+            event = events.Frozen if client.frozen else events.Thawed
             self.do(event(client.tenant))
 
     def change(self, client: Client, poke: Poke) -> None:
@@ -430,7 +430,7 @@ class World:
             return
         d = client.gang[poke.amount % len(client.gang)]
         if poke.what == SIGNAL:
-            self.do(core.Signalled(client.tenant))
+            self.do(events.Signalled(client.tenant))
         elif poke.what == "size":
             client.resize(d, poke.amount)
         elif poke.what == "fixed":
@@ -448,7 +448,7 @@ class World:
         if d in client.gang:
             return
         client.widen(d)
-        self.do(core.Widened(client.tenant, tuple(f"d{n}" for n in client.gang)))
+        self.do(events.Widened(client.tenant, tuple(f"d{n}" for n in client.gang)))
 
     def measure_work(self, device: str, amount: int) -> None:
         passed = self.now - self.measured_at.get(device, 0)
@@ -460,21 +460,21 @@ class World:
         amount = poke.amount
         if poke.what == "lock":
             lock = LOCKS[amount % 4]
-            self.do(core.LockSet(device, None if lock == "none" else lock))
+            self.do(events.LockSet(device, None if lock == "none" else lock))
         elif poke.what == "quantum":
-            self.do(core.QuantumSet(device, None if amount % 3 == 0 else amount * 100 * MS))
+            self.do(events.QuantumSet(device, None if amount % 3 == 0 else amount * 100 * MS))
         elif poke.what == "channels":
             for tenant in [t.id for t in self.a.tenants.values() if device in t.gang]:
-                self.do(core.Channels(tenant, (amount >> tenant % 4) % 2 == 0))
+                self.do(events.Channels(tenant, (amount >> tenant % 4) % 2 == 0))
         elif poke.what == "policy":
             names = policy.names()
             self.policies[device] = names[amount % len(names)]
-            self.do(core.PolicySet(device, self.policies[device]))
+            self.do(events.PolicySet(device, self.policies[device]))
         elif poke.what == "room":
             self.room[poke.who] = 80 + amount % 21
             self.look_at_devices()
         else:
-            self.do(core.DrainSet(device, poke.what == "drain"))
+            self.do(events.DrainSet(device, poke.what == "drain"))
 
     def restart(self) -> None:
         """The daemon is killed; the connections are kept, each process is asked for its state."""

@@ -17,7 +17,7 @@ from leased.connections.limits import MESSAGES_BURST
 from leased.copies import claim_desk
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import Asker, NodeMemory
-from leased.core import arbiter
+from leased.core.events import DrainSet, Frozen
 from leased.gpus.devices import Gpu
 from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
@@ -113,7 +113,7 @@ def node() -> Leases:
 
 
 def drained(leases: Leases) -> None:
-    leases.run(arbiter.DrainSet(UUID, True))
+    leases.run(DrainSet(UUID, True))
 
 
 def lost(leases: Leases) -> None:
@@ -137,7 +137,7 @@ def unhosted(leases: Leases) -> None:
 
 
 def stopped(leases: Leases) -> None:
-    leases.run(arbiter.Frozen(1))
+    leases.run(Frozen(1))
 
 
 def lacks_share(leases: Leases) -> None:

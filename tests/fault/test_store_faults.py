@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import schema
+from leased.usage.usage import Usage
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.store.test_store import Disk
 from tests.support.node_requests import UUIDS, Node

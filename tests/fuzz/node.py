@@ -22,7 +22,7 @@ from leased.base.errors import Refused
 from leased.config.config import Config
 from leased.connections.listener import Listener
 from leased.copies import claim_desk
-from leased.core import arbiter
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -32,6 +32,7 @@ from leased.moving.saver import Saver
 from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.store.records import TenantRecord
+from leased.usage.usage import Usage
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import uuid_text
 from tests.core.items import items
@@ -180,7 +181,7 @@ class Node:
             lock_name = LOCKS[lock % len(LOCKS)]
             options = given(lock_name, quantum_ns, swaps=bool(lock & 8))
             tenant = Tenant(job, 1000 + job, replace(options, oversub=bool(lock & 4)), totals)
-            before = {uuid: arbiter.Usage(lease_ns=5) for uuid in totals} if usage else None
+            before = {uuid: Usage(lease_ns=5) for uuid in totals} if usage else None
             self.leases.tenants.open(tenant, before)
 
     def close_job(self, job: int) -> None:
@@ -240,7 +241,7 @@ class Node:
             if due is None or due / 1e9 > end:
                 break
             self.loop.advance(max(0.0, due / 1e9 - self.loop.now) + 1e-9)
-            self.leases.run(arbiter.Tick())
+            self.leases.run(Tick())
         else:
             raise Broken(f"the arbiter wants to be called at {due} again and again")
         self.loop.advance(max(0.0, end - self.loop.now))
@@ -257,7 +258,7 @@ class Node:
 
     def measured(self, choice: int, own: int, other: int) -> None:
         """NVML has shown a device: what our processes have there, and somebody else."""
-        gpu = list(self.leases.gpus)[choice % len(self.leases.gpus)]
+        gpu = list(self.leases.gpus)[choice % len(self.leases.gpus.by_uuid)]
         shown = {os.getpid(): own} if choice & 1 else {}
         self.leases.gpus.update(gpu, shown | {1: other})
 

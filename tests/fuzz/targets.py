@@ -16,7 +16,7 @@ from _gpulease import ffi, lib
 from leased.admin.admin import Admin
 from leased.admin.jobs import Jobs
 from leased.config.config import Config
-from leased.core import arbiter
+from leased.core.events import Event, LockSet, QuantumSet, RoomChanged
 from leased.node.admin_connection import AdminConnection
 from leased.store.store import Store
 from leased.wire import header
@@ -216,11 +216,11 @@ def site_step(r: Reader, node: Node, op: int) -> None:
             node.measured(n, amount(r), amount(r))
     else:
         uuid, n = UUIDS[r.byte() % 3], r.byte()
-        event: arbiter.Event = arbiter.LockSet(uuid, (None, "on", "off", "auto")[n % 4])
+        event: Event = LockSet(uuid, (None, "on", "off", "auto")[n % 4])
         if n > 160:
-            event = arbiter.QuantumSet(uuid, (None, 1, 10**9)[n % 3])
+            event = QuantumSet(uuid, (None, 1, 10**9)[n % 3])
         elif n > 128:
-            event = arbiter.RoomChanged(uuid, AMOUNTS[n % 7])
+            event = RoomChanged(uuid, AMOUNTS[n % 7])
         node.leases.run(event)
 
 

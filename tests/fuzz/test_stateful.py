@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leased.core import arbiter
+from leased.core.events import LockSet, QuantumSet
 from tests.fuzz.node import JOBS, STRANGER, UIDS, UUIDS, Node, Peers, quiet
 from tests.fuzz.reader import Reader
 from tests.fuzz.targets import answer, built, damaged
@@ -93,7 +93,7 @@ class Anything(RuleBasedStateMachine):
         quantum=st.sampled_from([None, 1, 10**9]),
     )
     def set(self, uuid: str, lock: str | None, quantum: int | None) -> None:
-        self.node.leases.run(arbiter.LockSet(uuid, lock), arbiter.QuantumSet(uuid, quantum))
+        self.node.leases.run(LockSet(uuid, lock), QuantumSet(uuid, quantum))
 
     @invariant()
     def rules_hold(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from leased.core.actions import Action
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -42,7 +42,7 @@ class Node:
 
     def hears(self, job: int, process: FakeClient, message: Memory | Released | Request) -> None:
         tenant = self.leases.tenants[job]
-        message_handlers.handle(self.leases, process, tenant, message)  # type: ignore[arg-type]
+        message_handlers.handle(self.leases, tenant, process, message)
 
     def hand_over(self, job: int, processes: list[FakeClient]) -> None:
         """The quantum of this job is over, and it wants the next one at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

@@ -6,14 +6,14 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from _gpulease import ffi, lib
 
 from leased.leasing import introductions
-from leased.leasing.introductions import KEEPER, Introductions, Named
-from leased.leasing.tenant import Tenant
+from leased.leasing.introductions import KEEPER, Introductions
+from leased.leasing.tenant import Client, Tenant
 from leased.wire import client_messages, daemon_messages, header
 from tests.connections.test_limits import GB, HELLO, UUID, Door, refusal
 from tests.support.given import given
@@ -40,10 +40,11 @@ def answer(data: bytes) -> tuple[int, int, tuple[int, int]]:
     return int(met.code), int(met.number), (int(met.what[0]), int(met.what[1]))
 
 
-class Process:
+class Process(Client):
     """Keeps what it is given."""
 
     def __init__(self, name: bytes = b"") -> None:
+        self.forget()
         self.name = name
         self.keeper, self.lends = False, True
         self.told: list[bytes] = []
@@ -148,7 +149,7 @@ def test_processes_of_jobs_of_one_chain_meet(uid: int, name: str, swaps: bool, c
     asked = lib.GL_MET_ASKED if swaps else lib.GL_MET_ABROAD
     assert [answer(m)[0] for m in owner.outbox] == [asked] * (not code)
     assert other.clients[0].borrows == (swaps and not code)
-    keeper, client = cast(Named, one.clients[0]), other.clients[0]
+    keeper, client = one.clients[0], other.clients[0]
     keeper.keeper, client.borrows = True, False
     door.say(asker, meet(KEEPER))
     assert not client.borrows, "that is no memory"

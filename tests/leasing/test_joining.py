@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _gpulease import lib
 
-from leased.core.arbiter import MemoryChanged, Tick
+from leased.core.events import MemoryChanged, Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from _gpulease import lib
 
-from leased.core.arbiter import Tick
-from leased.core.tenant_events import Parked
+from leased.core.events import Parked, Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

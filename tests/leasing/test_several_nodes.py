@@ -18,7 +18,7 @@ from _gpulease import ffi, lib
 
 from leased.across.across import MOST_ABSENT
 from leased.across.messages import Message, Order, Phase
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.several_nodes import SeveralNodes

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Channels,
-    Closed,
-    DrainSet,
-    LockSet,
-    MemoryChanged,
-    Opened,
-    Requested,
-)
+from leased.core.arbiter import Arbiter
+from leased.core.events import Channels, Closed, DrainSet, LockSet, MemoryChanged, Opened, Requested
 from leased.leasing import sharing_mode
 from leased.leasing.arbiter_view import DeviceView
 

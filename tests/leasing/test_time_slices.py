@@ -6,7 +6,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.config.config import ClassesConfig, Config
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

@@ -12,7 +12,7 @@ from _gpulease import lib
 from leased.api.client import ask
 from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

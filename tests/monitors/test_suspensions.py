@@ -10,7 +10,7 @@ from _gpulease import lib
 
 from leased.api.answers import CHECKPOINT, MOVE
 from leased.core import state
-from leased.core.tenant_events import Parked, Unparked
+from leased.core.events import Parked, Unparked
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import ASK_FIRST_NS, LOOK_AT_ALL, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId

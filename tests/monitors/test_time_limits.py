@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.core import arbiter
+from leased.core.events import DrainSet, Event, Requested, Signalled
 from leased.monitors.time_limits import BEFORE_S, TimeLimits
 from leased.slurm.commands import JobState
 from tests.support.node_requests import UUIDS, Node
@@ -23,14 +23,14 @@ class Watched:
         self.leases = node.leases
         for job in (1, 2):
             node.register(job)
-        self.leases.run(arbiter.DrainSet(UUIDS[0], True), arbiter.Requested(2))
+        self.leases.run(DrainSet(UUIDS[0], True), Requested(2))
         self.now = BEGAN
         self.signalled: list[int] = []
         self.limits = TimeLimits(self.leases, lambda: self.now)
         self.leases.run = self.ran  # type: ignore[method-assign]
 
-    def ran(self, *events: arbiter.Event) -> None:
-        self.signalled += [e.tenant for e in events if isinstance(e, arbiter.Signalled)]
+    def ran(self, *events: Event) -> None:
+        self.signalled += [e.tenant for e in events if isinstance(e, Signalled)]
 
     def looks(self, after_s: float, end: float = BEGAN + LIMIT_S) -> list[int]:
         """Who has had a turn so far, by so long after the beginning."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Closed,
     MemoryChanged,
     Opened,

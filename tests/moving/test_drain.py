@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from _gpulease import lib
 
-from leased.core.events import Event
-from leased.core.tenant_events import Parked, Signalled
+from leased.core.events import Event, Parked, Signalled
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

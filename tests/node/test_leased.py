@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.config import config
-from leased.core.arbiter import Usage
 from leased.memory.residency import Residency, handoff_ns
 from leased.memory.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting, usage_record
 from leased.store.records import TenantRecord
+from leased.usage.usage import Usage
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import uuid_bytes, uuid_text
 from tests.conftest import ROOT, OpenStore

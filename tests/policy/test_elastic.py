@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from leased.core.arbiter import Opened
+from leased.core.events import Opened
 from leased.core.policy import Had
 from leased.core.tenant_changes import tenant_of
 from leased.policy.elastic import Elastic

@@ -8,21 +8,11 @@ from typing import ClassVar
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Closed,
-    Grant,
-    MemoryChanged,
-    Opened,
-    PolicySet,
-    Released,
-    Requested,
-    Revoke,
-    Tick,
-)
-from leased.core.policy import Spec, View
+from leased.core.actions import Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import Closed, MemoryChanged, Opened, PolicySet, Released, Requested, Tick
+from leased.core.policy import Policy, Spec, View
 from leased.policy import registry
-from leased.policy.fcfs import FirstComeFirstServed
 from tests.core.adversary import counterexample, run
 from tests.core.items import items
 from tests.core.judge import BOUNDS
@@ -35,7 +25,7 @@ TOO_LONG = "a quantum of more than 60 s is not served here"
 FEW, MORE = range(4), range(4, 10)  # seeds in make quick, and the others
 
 
-class LastComeFirstServed(FirstComeFirstServed):
+class LastComeFirstServed(Policy):
     """Besides, from 100 s on the order is looked at each minute."""
 
     name: ClassVar[str] = MADE_UP

@@ -7,16 +7,9 @@ import sys
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Opened,
-    PolicyRestored,
-    PolicySet,
-    Released,
-    Requested,
-    Revoke,
-    Tick,
-)
+from leased.core.actions import Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import Opened, PolicyRestored, PolicySet, Released, Requested, Tick
 from leased.core.policy import PolicyState
 from leased.policy.deficits import MOST_NS
 from leased.record.lines import Header, Outcome, Start, entry_line, header_line
@@ -81,8 +74,8 @@ def test_a_record_of_it_replays_to_the_same_state() -> None:
     events += [PolicyRestored(n, *before.policy_state(n, 60 * S)) for n in before.tenants]
     events += [Requested(n) for n in (2, 0, 1)]
     for event in events:
-        outcome = Outcome(tuple(a.handle(event, 60 * S)))  # type: ignore[arg-type]
-        lines.append(entry_line(60 * S, event, outcome))  # type: ignore[arg-type]
+        outcome = Outcome(tuple(a.handle(event, 60 * S)))
+        lines.append(entry_line(60 * S, event, outcome))
     steps = list(replay(lines, []))
     assert [step.difference() for step in steps] == [None] * len(events)
     again = steps[-1].arbiter

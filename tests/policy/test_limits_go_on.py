@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leased.core.arbiter import Arbiter, Frozen, Opened, Released, Requested, Thawed
+from leased.core.arbiter import Arbiter
+from leased.core.events import Frozen, Opened, Released, Requested, Thawed
 from leased.policy import make
 from tests.core.scenario import LOCKS, Poke
 from tests.core.world import S

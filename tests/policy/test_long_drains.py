@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
-from leased.core.arbiter import (
-    Arbiter,
-    Grant,
-    Opened,
-    PolicySet,
-    Released,
-    Requested,
-    Revoke,
-    Tick,
-)
+from leased.core.actions import Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import Opened, PolicySet, Released, Requested, Tick
 
 S = 1_000_000_000
 SLOW, QUICK = 1, 2

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from leased import policy
-from leased.core.arbiter import (
-    Action,
-    Arbiter,
+from leased.core.actions import Action, Grant, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.events import (
     Channels,
     Closed,
     Event,
-    Grant,
     LockSet,
     MemoryChanged,
     Opened,
     Released,
     Requested,
-    Revoke,
     Tick,
 )
 from tests.core.scenario import Job

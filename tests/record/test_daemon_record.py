@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from leased.core.arbiter import Closed, Opened
+from leased.core.events import Closed, Opened
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.record import place

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import Refused
-from leased.core.arbiter import Arbiter, Tick
+from leased.core.arbiter import Arbiter
+from leased.core.events import Tick
 from leased.record import place, record_file, snapshot
 from leased.record.recorder import Recorder
 from leased.sim import replay

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from _gpulease import lib
 
-from leased.core.arbiter import Tick
+from leased.core.events import Tick
 from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

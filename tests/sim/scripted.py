@@ -5,9 +5,7 @@ from __future__ import annotations
 from leased import policy
 from leased.core.actions import Grant
 from leased.core.arbiter import Arbiter
-from leased.core.device_events import WorkMeasured
-from leased.core.events import Event
-from leased.core.tenant_events import Released
+from leased.core.events import Event, Released, WorkMeasured
 from leased.record import lines
 from leased.record.lines import Header, Outcome, Start
 from leased.sim import history

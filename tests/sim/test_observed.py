@@ -8,9 +8,7 @@ import pytest
 
 from leased.base import toml_file
 from leased.base.errors import Refused
-from leased.core.device_events import QuantumSet
-from leased.core.events import Tick
-from leased.core.tenant_events import Closed, MemoryChanged, Opened, Requested, Restored
+from leased.core.events import Closed, MemoryChanged, Opened, QuantumSet, Requested, Restored, Tick
 from leased.sim import bursts, history, observed, trace_text
 from leased.sim.jobs import GIB, MS, S, Setting, Trace
 from leased.sim.observed import Observed

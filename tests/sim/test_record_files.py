@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.core.tenant_events import Closed, Opened, Released, Requested
+from leased.core.events import Closed, Opened, Released, Requested
 from leased.record import lines, place, snapshot
 from leased.record.codec import Damaged
 from leased.record.lines import End, Header, Start

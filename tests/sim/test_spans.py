@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leased.base.errors import Refused
-from leased.core.device_events import RoomChanged
-from leased.core.events import Tick
-from leased.core.tenant_events import Closed, MemoryChanged, Opened, Requested, Restored
+from leased.core.events import Closed, MemoryChanged, Opened, Requested, Restored, RoomChanged, Tick
 from leased.sim import spans
 from leased.sim.jobs import GIB, S
 from leased.sim.spans import HANDOFF, Picture, Span

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from leased.base.errors import Refused
-from leased.core.arbiter import Usage
 from leased.slurm import accounting, accounting_child, usage_record, usage_writer
 from leased.slurm.accounting import NO_END, NO_ROW, OTHER_RUNS, RESIZING, JobRow, by_row, row_of
 from leased.slurm.accounting_child import decode, encode
@@ -29,7 +28,7 @@ from leased.slurm.usage_writer import (
 )
 from leased.store.records import TenantRecord
 from leased.store.store import Store
-from leased.usage.usage import figures, together
+from leased.usage.usage import Usage, figures, together
 from tests.store.test_store import UUID, tenant, used
 from tests.support.together import zip_strict
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from leased.core.arbiter import Usage
 from leased.store import database, read_only, schema, store
 from leased.store.records import TenantRecord
 from leased.store.store import Store
+from leased.usage.usage import Usage
 from tests.store.conftest import Begin
 from tests.store.test_store import UUID, tenant, used
 

@@ -16,7 +16,6 @@ import pytest
 
 from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import schema
 from leased.store.changes import Changes
@@ -24,6 +23,7 @@ from leased.store.codes import CORRUPT, with_code
 from leased.store.records import TenantRecord
 from leased.store.store import Store
 from leased.store.syncer import Syncer
+from leased.usage.usage import Usage
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

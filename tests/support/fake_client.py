@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from leased.chains.shares import Part
-from leased.classes.pulse import Work
-from leased.leasing.tenant import Busy, Restart
+from leased.leasing.tenant import Client
 from leased.processes.identity import ProcessId
-from leased.slices.job import Runs
-from leased.wire import client_messages, header
-from leased.wire.device_bytes import DeviceBytes
+from leased.wire import header
 
 
-class FakeClient:
+class FakeClient(Client):
     """told: the types of the messages that it was sent."""
 
     def __init__(self, pid: int):
-        self.pid = pid
-        self.process = ProcessId(pid, 0)
-        self.wants = self.restoring = self.keeper = self.stopped = False
+        self.forget()
+        self.pid, self.process = pid, ProcessId(pid, 0)
         self.moves = self.saves = self.carries = True
-        self.saved_at: int | None = None
-        self.ready = True
-        self.arriving = ""
-        self.held = self.passed = 0
-        self.borrows = False
-        self.memory: dict[str, DeviceBytes] = {}
-        self.details: dict[str, client_messages.Details] = {}
-        self.runs: dict[str, Runs] = {}
-        self.part: Part | None = None
-        self.restart: Restart | None = None
-        self.channels: client_messages.Channels | None = None
-        self.calls: tuple[int, int] | None = None
-        self.progress = client_messages.Progress(0)
-        self.work: Work | None = None
-        self.rests = False
-        self.progress_at: int | None = None
-        self.busy: Busy | None = None
         self.told: list[int] = []
 
     def has_opener(self) -> bool:
