@@ -108,11 +108,8 @@ class DeviceSettings:
     def _follow_controls(self) -> None:
         """Time slices can divide the work of other tenants than before, so tenants with a share
         may run side by side, or take turns."""
-        rules = self.rules
-        rules.uncontrolled_mask = 0
-        for tenant in rules.tenants.values():
-            rules.uncontrolled_mask |= tenant.mask if tenant.uncontrolled else 0
-        self.waiters.heed_again(list(rules.shares.of.values()))
+        self.rules.follow_controls()
+        self.waiters.heed_again(list(self.rules.shares.of.values()))
 
     def _measured(self, event: events.WorkMeasured) -> None:
         """Divide what the driver has measured among those that held the device meanwhile, for their

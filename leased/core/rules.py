@@ -163,10 +163,16 @@ class Rules:
             self.news |= NEW_SHARES
             self.shares.leave(tenant)
 
+    def follow_controls(self) -> None:
+        """The work of other tenants than before can be divided by the GPU's time slices."""
+        self.uncontrolled_mask = 0
+        for tenant in self.tenants.values():
+            self.uncontrolled_mask |= tenant.mask if tenant.uncontrolled else 0
+
     def heeds(self, tenant: Tenant) -> int:
-        """What it is to heed now. With the driver's own time slices memory that fits is all the
-        same side by side, but a tenant with a share takes turns there, by a policy that keeps
-        shares."""
+        """What it is to heed now. The fallback where time slices cannot divide the work of all
+        tenants of a device: by the driver's own slices memory that fits is side by side all the
+        same, but a tenant with a share takes turns there, by a policy that keeps shares."""
         lock = self.lock_of(tenant)
         if lock == "off":
             return FREE

@@ -60,9 +60,8 @@ class Client(Connection):
         """It has said nothing yet."""
         self.wants = False
         self.held = 0  # the epoch of the lease that it holds, else 0
-        self.passed = (
-            0  # the epoch of a lease that its job has lost and it has not released, else 0
-        )
+        # The epoch of a lease that its job has lost and it has not released, else 0.
+        self.passed = 0
         self.restoring = False  # its memory is being restored
         self.moves = False  # it can move to another GPU
         self.saves = False  # its copies can be saved to files
@@ -78,9 +77,8 @@ class Client(Connection):
         self.details: dict[str, client_messages.Details] = {}  # by UUID, for people
         self.channels: client_messages.Channels | None = None  # what it last said of them
         self.runs: dict[str, Runs] = {}  # by UUID, Choice.runs as it was told
-        self.part: Part | None = (
-            None  # of the multiprocessors, as it was told; None: it changes none
-        )
+        # Of the multiprocessors, as it was told; None: it changes none.
+        self.part: Part | None = None
         # How many calls it has submitted, and when it said so (ns); None: it has not.
         self.calls: tuple[int, int] | None = None
 

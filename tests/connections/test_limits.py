@@ -21,7 +21,7 @@ from leased.leasing.tenant import Tenant
 from leased.node import client_connection
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
-from leased.processes.identity import Peer
+from leased.processes.identity import Peer, process_id
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
 from tests.core.items import items
@@ -199,6 +199,35 @@ def test_a_message_that_is_too_long_is_not_read_whole() -> None:
     sock = door.connect()
     door.say(sock, HELLO + bytes(60_000))
     assert refusal(sock) == "no header of ours"
+
+
+def test_one_users_flood_takes_its_share_of_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    door = Door()
+    readings = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(readings) * 0.005)  # 5 ms a message
+    door.tenant_of[1001] = Tenant(8, 1001, given("off"), {UUID: 100 * GB})
+    door.leases.tenants.open(door.tenant_of[1001])
+    flood, other = [door.connect_in_time() for _ in range(10)], door.connect_in_time(1001)
+    door.loop.advance(1)
+    for sock in (*flood, other):
+        door.say(sock, HELLO)
+        door.loop.advance(0.1)
+    for sock in flood:
+        sock.inbox.extend([REQUEST] * 1000)
+    for turn in range(1000):  # 10 s
+        if turn % 5 == 0:  # it takes a tenth of the time
+            other.inbox.append(REQUEST)
+        door.loop.turn()
+        assert not other.inbox, "it is answered at once"
+        door.loop.advance(0.01)
+        for sock in (*flood, other):
+            sock.outbox.clear()
+    served = sum(1000 - len(sock.inbox) for sock in flood)
+    assert all(sock.open for sock in flood), "it is made to wait, no more"
+    # 5 ms each: no more than its share of the time, and what may come at once.
+    assert 0.7 < served * 0.005 / (10 * limits.SHARE + limits.BURST_S) < 1.2
 
 
 def test_a_process_that_connects_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +441,16 @@ def test_a_connection_that_outlives_who_opened_it(leased: Leased, said: bytes) -
         user="nobody",
     )
     assert b"the process that opened this connection has ended" in done.stdout
+
+
+def test_still_there_on_a_real_socket() -> None:
+    import socket
+
+    from leased.processes.identity import still_there
+
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        assert still_there(one, process_id(os.getpid()))
 
 
 def test_devices_that_the_node_does_not_have_leave_nothing_behind() -> None:
