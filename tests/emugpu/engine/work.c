@@ -300,6 +300,9 @@ static void set_bytes(uint8_t *to, uint64_t bytes, uint32_t value, uint64_t widt
 {
 	if (width == 1)
 		memset(to, (int)value, bytes);
+	else if (width == sizeof(value)) /* by far the most bytes; a compiler makes it fast */
+		for (uint64_t i = 0; i + sizeof(value) <= bytes; i += sizeof(value))
+			memcpy(to + i, &value, sizeof(value));
 	else
 		for (uint64_t i = 0; i + width <= bytes; i += width)
 			memcpy(to + i, &value, width);
