@@ -31,7 +31,7 @@ from tests.support.programs import SET_UP, line, output, tell
 
 pytestmark = pytest.mark.emulated(model="emu-h200-linked", devices=2)
 MIB = 1 << 20
-SIZE = 96  # of 1,024 MiB
+SIZE = 32  # of 1,024 MiB
 OF_JOB = SIZE * MIB
 
 

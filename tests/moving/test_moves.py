@@ -25,10 +25,10 @@ from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
 # Of two jobs with HALF of a device and more, one has room there: the less, the sooner they change.
-TAKES_TURNS = pytest.mark.emulated(model="emu-h200-small", devices=2)
-HALF = "150"  # of 256 MiB
+TAKES_TURNS = pytest.mark.emulated(model="emu-a100-tiny", devices=2)
+HALF = "40"  # of 64 MiB
 MIB = 1 << 20
-SIZE = 96
+SIZE = 32
 
 # Swapped memory, memory of a pool, a stream, an event and a graph; told to, it changes everything
 # and checks it. It says on which GPU it is.
