@@ -43,6 +43,8 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Jobs that import numpy do not multiply with it, and threads of it cost each as much again.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # One name of this host for all tests, also those that take it before a Slurm is started.
     with contextlib.suppress(StartError):
         loopback_name()

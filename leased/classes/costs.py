@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ENOUGH = 3  # looks
 KEPT = 32  # looks, the latest ones
@@ -23,19 +24,30 @@ APART = 1e-6  # kinds that always come in the same proportion cannot be told apa
 Kinds = tuple[float, float]  # how many single calls, and how many launches of graphs
 
 
+class Scatter(NamedTuple):
+    """How looks differ from what is expected of them: for each ns that they take, squared; how many
+    ns that is, on average. products: of their calls, as of _products()."""
+
+    each: float
+    takes: float
+    products: tuple[float, float, float]
+
+
 @dataclass
 class Costs:
     """looks: the calls of each, and how many ns it took; calls, ns: of all of them. each: what a
-    call of each kind takes."""
+    call of each kind takes. scatter: of the looks; None: nobody has asked since the last one."""
 
     looks: deque[tuple[Kinds, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
     calls: Kinds = (0.0, 0.0)
     ns: float = 0.0
     each: Kinds = (0.0, 0.0)
+    scatter: Scatter | None = None
 
     def add(self, *looks: tuple[Kinds, float]) -> None:
         self.looks.extend(looks)
         self._fit()
+        self.scatter = None
 
     @property
     def known(self) -> bool:
@@ -51,13 +63,18 @@ class Costs:
     def error(self, calls: Kinds, least: float) -> float:
         """The standard error of what such calls take, as a part of it. least: by which part looks
         differ from what is expected of them at least. Only while that is known."""
-        takes = [(calls, _takes(calls, self.each), ns) for calls, ns in self.looks]
-        takes = [(calls, ns, seen) for calls, ns, seen in takes if ns > 0]
+        self.scatter = self.scatter or self._scatter()
+        spread = max(self.scatter.each, least**2 * self.scatter.takes)
+        return math.sqrt(spread * _by_inverse(*self.scatter.products, calls)) / _takes(
+            calls, self.each
+        )
+
+    def _scatter(self) -> Scatter:
+        expected = [_takes(calls, self.each) for calls, _ in self.looks]
+        takes = [(ns, seen) for ns, (_, seen) in zip(expected, self.looks) if ns > 0]
         free = max(1, len(takes) - all(self.calls))
-        spread = sum((seen - ns) ** 2 / ns for _, ns, seen in takes) / free
-        spread = max(spread, least**2 * sum(ns for _, ns, _ in takes) / len(takes))
-        one, mixed, two = self._products([_takes(calls, self.each) for calls, _ in self.looks])
-        return math.sqrt(spread * _by_inverse(one, mixed, two, calls)) / _takes(calls, self.each)
+        each = sum((seen - ns) ** 2 / ns for ns, seen in takes) / free
+        return Scatter(each, sum(ns for ns, _ in takes) / len(takes), self._products(expected))
 
     def _fit(self) -> None:
         """From what each look took, which says how far it may be off, to the likeliest costs. Of

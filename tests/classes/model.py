@@ -42,17 +42,22 @@ class Throttling:
     def run(self, duty: float) -> None:
         """From one look to the next. What it says of that is heard at the look after the next."""
         self.heat += self.lag * (duty / FULL - self.heat)
-        ns = sum(self._seen(BURST_NS * (1 + self.slowdown)) for _ in range(PER_LOOK))
-        self.said.append(Work(PER_LOOK, round(ns), PER_LOOK * self.tells))
+        self.said.append(Work(PER_LOOK, round(self._seen()), PER_LOOK * self.tells))
 
     @property
     def slowdown(self) -> float:
         heat = self.slows * max(0.0, self.heat - self.above)
         return heat + self.switches * (self.heat > 0)
 
-    def _seen(self, burst_ns: float) -> float:
-        took = burst_ns * self.random.uniform(1 - self.spread, 1 + self.spread)
-        return max(0.0, took + self.random.uniform(-SAMPLE_NS, SAMPLE_NS) / 2)
+    def _seen(self) -> float:
+        """How many ns of unfinished work its process sees from one look to the next."""
+        draw, burst_ns = self.random.random, BURST_NS * (1 + self.slowdown)
+        least, most = 1 - self.spread, 1 + self.spread
+        seen = 0.0
+        for _ in range(PER_LOOK):
+            took = burst_ns * (least + (most - least) * draw())
+            seen += max(0.0, took + (draw() - 0.5) * SAMPLE_NS)
+        return seen
 
 
 @dataclass

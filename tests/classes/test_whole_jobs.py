@@ -23,8 +23,8 @@ from tests.support.tenant import register
 ONLINE, OFFLINE = 1, 2  # jobs
 LONG_US, SHORT_US = 20_000, 50
 ROUNDS = 3
-# Of a device of 256 MiB: both fit, or only one.
-FITS, NOT = 60, 160
+# Of a device of 64 MiB: both fit, or only one.
+FITS, NOT = 14, 40
 CONFIG = '[classes]\nmay_online = ["all"]\n'
 
 # A round of work on its memory whenever it is told to.
@@ -59,7 +59,10 @@ fill(p, size, 8); ok(d.cuCtxSynchronize())
 }
 
 
-pytestmark = pytest.mark.daemon(extra=CONFIG, activated=True)
+pytestmark = [
+    pytest.mark.daemon(extra=CONFIG, activated=True),
+    pytest.mark.emulated(model="emu-a100-tiny"),
+]
 
 
 def status(leased: Leased) -> Any:

@@ -71,7 +71,7 @@ class Pace:
 
 
 FULL = Pace(phase_s=1.5, steps=5, light_s=5.0, kernel_s=0.004, quantum_s=3.0, serves_s=20.0)
-QUICK = Pace(phase_s=0.5, steps=1, light_s=0.5, kernel_s=0.004, quantum_s=1.0, serves_s=1.0)
+QUICK = Pace(phase_s=0.2, steps=1, light_s=0.2, kernel_s=0.004, quantum_s=1.0, serves_s=1.0)
 
 
 class Demo:

@@ -26,10 +26,10 @@ from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
 
 pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
 # Of two jobs with HALF of a device and more, one has room there: the less, the sooner they change.
-TAKES_TURNS = pytest.mark.emulated(model="emu-h200-small", devices=2)
-HALF = "150"  # of 256 MiB
+TAKES_TURNS = pytest.mark.emulated(model="emu-a100-tiny", devices=2)
+HALF = "40"  # of 64 MiB
 MIB = 1 << 20
-SIZE = 96
+SIZE = 32
 
 # Swapped memory, memory of a pool, a stream, an event and a graph; told to, it changes everything
 # and checks it. It says on which GPU it is.
@@ -253,14 +253,15 @@ def test_a_job_that_does_not_fit_beside_another_moves_while_both_work(
         output(job)
 
 
+@TAKES_TURNS
 @pytest.mark.daemon(extra="", hurried=["leased.moving.drain.DRAIN_S=15"])
 def test_a_job_that_stands_still_does_not_wait_for_anothers_quantum(
     tenant: Start, leased: Leased
 ) -> None:
     """Its kernel has to end before it can move, so it has a short turn."""
-    jobs = [tenant(1, "tq:200ms,memory:swap,lock:on", "-c", LONG, "600")]
+    jobs = [tenant(1, "tq:200ms,memory:swap,lock:on", "-c", LONG, HALF)]
     assert line(jobs[0]) == "ready"
-    jobs.append(tenant(2, "tq:2m,memory:swap,lock:on", "-c", LONG, "600"))
+    jobs.append(tenant(2, "tq:2m,memory:swap,lock:on", "-c", LONG, HALF))
     assert line(jobs[1]) == "ready"
     assert move(leased, 1, 1) == ExitStatus.DONE
     for job, gpu in zip(jobs, ("01", "00")):

@@ -53,7 +53,7 @@ class Job:
 
     def next_work(self, now: float) -> float:
         """When it has work that may run, from now on."""
-        at = max(now, self.ready_us)
+        at = self.ready_us if self.ready_us > now else now
         if at >= self.until_us:
             return NEVER
         if self.duty >= 1:
@@ -66,10 +66,11 @@ class Job:
         return (now - self.begins * PERIOD_US) % PERIOD_US
 
     def sample(self, now: float) -> None:
-        if self.phase(now) < self.duty * PERIOD_US:
+        if self.duty >= 1 or self.phase(now) < self.duty * PERIOD_US:
+            unfinished = self.ready_us <= now < self.until_us
             self.seen += 1
-            self.unfinished += self.ready_us <= now < self.until_us
-            self.wanted += self.ready_us <= now < self.until_us or self.kernels > self.sampled
+            self.unfinished += unfinished
+            self.wanted += unfinished or self.kernels > self.sampled
         self.sampled = self.kernels
 
     def place(self) -> tuple[bool, float]:
@@ -197,7 +198,8 @@ class Device:
             at = self._next_work()
         job = self.jobs[name]
         # Alone it goes on after its slice, until another one has work.
-        others = min([when for n, when in at.items() if n != name], default=NEVER)
+        del at[name]
+        others = min(at.values(), default=NEVER)
         if job.pause_us and (done := job.repeat(self.now, min(until, others))) > self.now:
             self.now = done
             return
@@ -210,14 +212,18 @@ class Device:
             self.current, job.preempted = None, True
 
     def _next_work(self) -> dict[str, float]:
-        return {name: job.next_work(self.now) for name, job in self.jobs.items()}
+        now = self.now
+        return {name: job.next_work(now) for name, job in self.jobs.items()}
 
     def _next(self, at: Mapping[str, float]) -> str | None:
         """Whose turn it is: the current one's while it has work and time, else the next one's."""
-        ready = [name for name, when in at.items() if when <= self.now]
-        if self.current in ready and (self.now < self.expires or len(ready) == 1):
+        now = self.now
+        ready = [name for name, when in at.items() if when <= now]
+        if self.current in ready and (now < self.expires or len(ready) == 1):
             return self.current
-        return min(ready, key=lambda name: self.jobs[name].place(), default=None)
+        if len(ready) < 2:
+            return ready[0] if ready else None
+        return min(ready, key=lambda name: self.jobs[name].place())
 
     def _switch(self, name: str) -> None:
         before, job = self.jobs.get(self.current or ""), self.jobs[name]

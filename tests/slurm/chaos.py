@@ -27,7 +27,7 @@ from tests.slurm.recorded import Records
 from tests.support.together import zip_strict
 
 PROGRAM = b"tests.slurm.chaos_job"
-LOOK_S = 0.1
+LOOK_S = 0.2
 LONGEST_DOWN_S = 1.5
 # A stopped process goes on when its job's lease has gone to others, and after so long at the
 # latest.

@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver
-
+import tests.emugpu.bindings
 from tests.demo.job import Check, Gpu, GpuError, call
 from tests.slurm.chaos_jobs import PROGRAM_BYTES
 
+driver = tests.emugpu.bindings.driver
 DRIVER_FAILED = 3
 PR_SET_PDEATHSIG = 1
 

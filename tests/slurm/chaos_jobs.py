@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 MARK = "GPU_LEASE_CHAOS"  # in the environment of every process of the jobs
-STEPS = 150
+STEPS = 75
 PROGRAM_BYTES = 2 * MIB  # of a program that a job runs in mid-run
 KINDS = ["single"] * 5 + ["ranks"] * 2 + ["steps"] * 2 + ["gang"] * 2
 LOCKS = ["lock:auto"] * 3 + ["lock:on"] * 3 + ["lock:off"]
@@ -90,8 +90,6 @@ class Spec:
     def script(self, out: Path, admin: Path) -> str:
         """The batch script. admin: the daemon's admin.sock."""
         lines = ["#!/bin/sh", f"cd {ROOT} || exit 9", f"export {MARK}={out}/{self.name}"]
-        # Many small processes: each with threads of its own would only take turns.
-        lines += ["export OPENBLAS_NUM_THREADS=1"]
         if self.kind == "gang":
             return "\n".join([*lines, *self._gang(out, admin)]) + "\n"
         if self.kind != "steps":
@@ -135,11 +133,11 @@ def draw(rng: random.Random, number: int, total_mib: int, kinds: list[str]) -> S
     # With room for the program that it may run.
     needs = needs * together + PROGRAM_BYTES + (SWAP_UNIT if swaps else 0)
     share = draw_share(rng, needs, swaps)
-    device_ms = rng.uniform(20, 50)  # that one step computes, in the emulated GPU's time
+    device_ms = rng.uniform(40, 100)  # that one step computes, in the emulated GPU's time
     return Spec(
         *(f"job{number:02}", kind, share, ranks, size, piece),
         rounds=max(1, round(device_ms / 1000 * 4096 * MIB / size / together)),
-        pause_ms=rng.choice([0, 5, 20, 40]),
+        pause_ms=rng.choice([0, 10, 40, 80]),
         fork_at=rng.choice([-1, -1, rng.randrange(STEPS)]),
         run_at=rng.choice([-1, -1, -1, rng.randrange(STEPS)]) if kind == "single" else -1,
         apart=rng.randrange(1, GPUS),

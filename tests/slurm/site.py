@@ -100,16 +100,18 @@ def sharing_site(
     gpu_type: str = "",
     shards_per_gpu: int = 4,
     leased_conf: str = "",
+    model: str = "emu-h200-small",
     prepare: Callable[[PrivateSlurm], object] = lambda _: None,
 ) -> Iterator[Site]:
     """The daemon is one for all nodes, which are one machine. hurried: its pauses to be shorter.
 
-    leased_conf: further tables of its configuration. prepare: called before Slurm starts.
+    leased_conf: further tables of its configuration. model: of the emulated GPUs. prepare: called
+    before Slurm starts.
     """
     work = work_dir()
     work.chmod(0o755)
     try:
-        with EmulatedGpu(work / "gpu", devices=gpus) as gpu:
+        with EmulatedGpu(work / "gpu", model, devices=gpus) as gpu:
             slurm = PrivateSlurm(
                 work / "slurm",
                 gpus=gpus,

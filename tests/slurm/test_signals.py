@@ -15,7 +15,8 @@ from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 from tests.support.programs import SET_UP
 
-MIB = 160  # of a device of 256 MiB, so that one job's memory must leave for the other's
+MODEL = "emu-a100-tiny"
+MIB = 40  # of a device of 64 MiB, so that one job's memory must leave for the other's
 
 # It is never idle, and its turn lasts longer than the tests do.
 HOLDS = (
@@ -63,7 +64,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         *("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL"),
         "PartitionName=low Nodes=ALL State=UP PriorityTier=0 PreemptMode=CANCEL GraceTime=1",
     ]
-    with sharing_site(leased_conf=conf, hurried=often, slurm_conf=slurm) as found:
+    with sharing_site(leased_conf=conf, hurried=often, slurm_conf=slurm, model=MODEL) as found:
         yield found
 
 

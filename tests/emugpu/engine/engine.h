@@ -57,6 +57,7 @@ struct block {
 	bool dirty;     /* written since it was last copied to the host */
 	bool written;   /* data has been written to it */
 	bool saved;     /* it is in the image of its allocation */
+	uint32_t added; /* to each of its words by kernels; block_data() does it */
 };
 
 /* Memory of a device. It exists while its pointer, a handle or a mapping of it does. */
@@ -379,7 +380,8 @@ struct alloc *alloc_find(const struct process *process,
                          uint64_t pointer); /* finds it by its own address */
 uint64_t blocks_of(const struct device *device, uint64_t size);
 uint64_t take_addresses(uint64_t size, uint64_t alignment);
-uint8_t *block_data(const struct alloc *alloc, uint32_t index);
+/* Its bytes, with what kernels have added. */
+uint8_t *block_data(struct alloc *alloc, uint32_t index);
 /* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
                               uint64_t *moved_out);
@@ -466,6 +468,8 @@ bool pools_yield(struct process *process, const struct device *device);
 void pools_close(struct process *process, const struct device *device); /* NULL: of all */
 
 /* kernels.c: compute on words [first, first + n) of a range that starts at base. */
+uint32_t add_value(const uint64_t *arg); /* what EMU_ADD adds to each word, in all rounds */
+void add_words(uint32_t *words, uint64_t n, uint32_t value);
 void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,
                   uint64_t n, uint64_t *result);
 

@@ -10,7 +10,13 @@ static void fill(uint32_t *words, uint64_t first, uint64_t n, uint32_t value)
 		words[i] = value + (uint32_t)(first + i) * UINT32_C(2654435761);
 }
 
-static void add(uint32_t *words, uint64_t n, uint32_t value)
+/* `rounds` times the same sum, computed once; the time is that of all rounds. */
+uint32_t add_value(const uint64_t *arg)
+{
+	return (uint32_t)arg[2] * (uint32_t)arg[3];
+}
+
+void add_words(uint32_t *words, uint64_t n, uint32_t value)
 {
 	for (uint64_t i = 0; i < n; i++)
 		words[i] += value;
@@ -36,8 +42,7 @@ void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, 
 		fill(words, first, n, (uint32_t)arg[2]);
 		break;
 	case EMU_ADD:
-		/* `rounds` times the same sum, computed once; the time is that of all rounds. */
-		add(words, n, (uint32_t)arg[2] * (uint32_t)arg[3]);
+		add_words(words, n, add_value(arg));
 		break;
 	case EMU_CHECKSUM:
 		*result += checksum(words, first, n);

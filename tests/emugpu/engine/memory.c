@@ -18,13 +18,17 @@
  * from host pointers. */
 #define POINTER_ALIGN (UINT64_C(2) << 20)
 
-uint8_t *block_data(const struct alloc *alloc, uint32_t index)
+uint8_t *block_data(struct alloc *alloc, uint32_t index)
 {
 	uint64_t size = alloc->device->model->block;
-	uint32_t frame = alloc->blocks[index].frame;
+	struct block *block = &alloc->blocks[index];
+	uint8_t *data = block->frame != NO_FRAME ? alloc->device->memory + block->frame * size
+	                                         : alloc->host + index * size;
 
-	return frame != NO_FRAME ? alloc->device->memory + frame * size
-	                         : alloc->host + index * size;
+	if (block->added)
+		add_words((uint32_t *)data, size / 4, block->added);
+	block->added = 0;
+	return data;
 }
 
 /* -- frames ------------------------------------------------------------------------------ */
@@ -87,7 +91,7 @@ void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
 	if (block->frame == NO_FRAME)
 		return;
 	if (block->dirty) {
-		memcpy(alloc->host + index * size, device->memory + block->frame * size, size);
+		memcpy(alloc->host + index * size, block_data(alloc, index), size);
 		*moved_out += size;
 		device->out_bytes += size;
 		alloc->process->account->moved_out += size;
@@ -217,7 +221,7 @@ uint64_t alloc_save(struct alloc *alloc)
 
 		if (block->frame == NO_FRAME)
 			continue;
-		memcpy(alloc->image + i * size, alloc->device->memory + block->frame * size, size);
+		memcpy(alloc->image + i * size, block_data(alloc, i), size);
 		release_frame(alloc->device, block->frame);
 		block->frame = NO_FRAME;
 		block->saved = true;

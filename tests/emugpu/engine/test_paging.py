@@ -181,3 +181,20 @@ for turn in (2, 3):
                 assert moved >= 144 * MIB
         for process in pair:
             finish(process)
+
+
+def test_what_was_added_stays_however_often_memory_leaves(emulated_gpu: EmulatedGpu) -> None:
+    """Nobody has read it before it leaves the first time, and nobody writes before the second."""
+    code = """
+setup()
+n, all = MIB, 65 * MIB  # of 256 MiB
+p, q = ok(d.cuMemAllocManaged(4 * n, 1)), ok(d.cuMemAllocManaged(4 * all, 1))
+ok(launch("fill", p, n, 1)); ok(launch("add", p, n, 2, 3))
+out = ok(d.cuMemAlloc(8))
+for _ in range(2):
+    ok(launch("fill", q, all, 9)); ok(launch("checksum", p, n, out))
+ok(launch("fill", q, all, 9)); ok(d.cuCtxSynchronize())
+for i in (0, n // 2, n - 1):
+    assert words(int(p) + 4 * i, 1) == [word(7, i)]
+"""
+    run(emulated_gpu, code)

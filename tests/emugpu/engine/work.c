@@ -178,6 +178,28 @@ static uint64_t spin_slice(struct op *op, uint64_t slice, bool *finished)
 	return ns;
 }
 
+/* Computes on the bytes of a block that `at` names, which are on the device. A sum over a whole
+ * block is computed when somebody reads it: most tests add many times before they look. */
+static void compute(struct op *op, const struct place *at)
+{
+	enum emu_kernel kernel = (enum emu_kernel)op->arg[1];
+	struct block *block = &at->alloc->blocks[at->index];
+	struct frame *frame = &at->alloc->device->frames[block->frame];
+	uint32_t *words;
+
+	if (kernel == EMU_ADD && at->bytes == at->alloc->device->model->block) {
+		block->added += add_value(&op->arg[2]);
+		return;
+	}
+	words = (uint32_t *)(block_data(at->alloc, at->index) + at->offset);
+	frame->pins++;
+	pthread_mutex_unlock(&emulator.lock);
+	kernel_block(kernel, &op->arg[2], words, op->done / 4, at->bytes / 4, &op->result);
+	pthread_mutex_lock(&emulator.lock);
+	if (frame->pins) /* another context of the process may have freed the block meanwhile */
+		frame->pins--;
+}
+
 /* One block of a kernel that walks over arg[2] (pointer), arg[3] (words). */
 static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 {
@@ -187,8 +209,6 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	uint64_t rounds = kernel == EMU_ADD ? max_u64(op->arg[5], 1) : 1;
 	struct device *home;
 	struct place at;
-	struct frame *frame;
-	uint32_t *words;
 	uint64_t ns = 0;
 
 	if (!find(op, op->arg[2] + op->done, total - op->done, access, &at)) {
@@ -198,14 +218,7 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	if (!touch(op, &at, kernel != EMU_CHECKSUM, &ns))
 		return ns;
 	home = at.alloc->device;
-	frame = &home->frames[at.alloc->blocks[at.index].frame];
-	words = (uint32_t *)(block_data(at.alloc, at.index) + at.offset);
-	frame->pins++;
-	pthread_mutex_unlock(&emulator.lock);
-	kernel_block(kernel, &op->arg[2], words, op->done / 4, at.bytes / 4, &op->result);
-	pthread_mutex_lock(&emulator.lock);
-	if (frame->pins) /* another context of the process may have freed the block meanwhile */
-		frame->pins--;
+	compute(op, &at);
 	ns += max_u64(duration(at.bytes, device->model->bandwidth),
 	              away_time(device, home, at.bytes)) *
 	      rounds;
@@ -287,6 +300,9 @@ static void set_bytes(uint8_t *to, uint64_t bytes, uint32_t value, uint64_t widt
 {
 	if (width == 1)
 		memset(to, (int)value, bytes);
+	else if (width == sizeof(value)) /* by far the most bytes; a compiler makes it fast */
+		for (uint64_t i = 0; i + sizeof(value) <= bytes; i += sizeof(value))
+			memcpy(to + i, &value, sizeof(value));
 	else
 		for (uint64_t i = 0; i + width <= bytes; i += width)
 			memcpy(to + i, &value, width);
