@@ -74,19 +74,28 @@ class Saver:
             raise Refused(f"job {tenant.job} is not being saved", "gpu-leasectl checkpoint JOB DIR")
         save.asked_at = self._leases.clock()
         save.is_over |= is_over
+        if save.is_over and save.state == LISTED:  # another save may follow at once
+            self._end(tenant, save, OVER)
         return save
 
     async def _run(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
         try:
             await self._keep_still(tenant, save, check)
-            save.state = OVER
+            self._end(tenant, save, OVER)
         except (Stays, Refused) as why:
-            save.state, save.why = FAILED, str(why)
+            save.why = str(why)
             log.warning("job %s (uid %d) is not saved: %s", save.job, tenant.uid, save.why)
         finally:
-            if self._leases.tenants.has(tenant):
-                books.stays(tenant)
-                self._drain.unpark(tenant)
+            self._end(tenant, save, FAILED)
+
+    def _end(self, tenant: Tenant, save: Save, state: str) -> None:
+        """The job goes on, unless it does already."""
+        if save.state in (OVER, FAILED):
+            return
+        save.state = state
+        if self._leases.tenants.has(tenant):
+            books.stays(tenant)
+            self._drain.unpark(tenant)
 
     async def _keep_still(self, tenant: Tenant, save: Save, check: Callable[[], None]) -> None:
         await self._drain.until_back(tenant, self._carriers)

@@ -17,6 +17,7 @@ from leased.base.errors import Refused
 from leased.cli import ctl
 from leased.cli.subcommand import ExitStatus
 from leased.metrics import job_mapping
+from leased.saving.still import StillJob, take
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.asker import kill_the_asker
@@ -171,6 +172,17 @@ def test_one_job_is_not_moved_and_saved_at_once(tenant: Start, leased: Leased, f
         asked(leased, op="saved", job_id=1)
     wait_until("its end", lambda: asked(leased, **state)["state"] in ("moved", "over"))
     job.kill()
+
+
+def test_a_job_may_be_saved_again_as_soon_as_it_need_not_be_still(
+    tenant: Start, leased: Leased
+) -> None:
+    job = begins(tenant, PROGRAM, "16")
+    for _ in range(3):
+        with StillJob(leased.run_dir / "tenant.sock", 1) as still:
+            take(still.processes, lambda *_: None)
+    assert works(job) == "00"
+    output(job)
 
 
 def test_all_commands_and_the_files_for_dcgm_say_where_a_moved_job_is(
