@@ -33,6 +33,7 @@
 	CASE(what_has_no_copy_stays)                                                               \
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)                                                          \
+	CASE(what_was_pinned_in_vain_goes_back_once_no_work_stands_still)                          \
 	CASE(what_has_no_stream_stays_until_there_is_one)                                          \
 	CASE(what_is_not_copied_stays_until_it_is)
 
