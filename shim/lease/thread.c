@@ -112,6 +112,7 @@ static void notice_loss(void)
 		return;
 	channels_keep();
 	stops_allow(true);
+	lease_moves(&process_lease, false);
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);

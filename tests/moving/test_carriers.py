@@ -22,7 +22,7 @@ from leased.cli.subcommand import ExitStatus
 from leased.moving.carriers import CHILD
 from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import EmulatedGpu, model_of
 from tests.moving.asker import carriers
 from tests.moving.test_moves import PAIR, PROGRAM, asked, begin_move, begins, move, works
 from tests.slurm.leased import Leased
@@ -44,6 +44,16 @@ def free(gpu: EmulatedGpu) -> list[int]:
     return [device["free"] for device in gpu.stats()["devices"]]
 
 
+def at_rest(gpu: EmulatedGpu, *sizes: int) -> list[int]:
+    """So much is free where the first GPU has processes with so many MiB each. Their threads make
+    some memory more, a block for trials of copies, when the program may be ready already."""
+    model = model_of("emu-h200-linked")
+    own = model["context_mib"] * MIB + model["block_kib"] * 1024
+    left = model["memory_mib"] * MIB - sum(size * MIB + own for size in sizes)
+    wait_until("their memory to be there", lambda: free(gpu)[0] == left)
+    return free(gpu)
+
+
 def has_left(leased: Leased, gpu: EmulatedGpu, left: list[int]) -> None:
     """The carrier, whose contexts are gone a moment after it; so much is free then."""
     wait_until("the carrier to end", lambda: not carriers(leased))
@@ -60,7 +70,7 @@ def test_memory_does_not_go_by_the_host(
 ) -> None:
     job = begins(tenant, PROGRAM, str(SIZE))
     assert works(job) == "00"
-    at_first = free(emulated_gpu)
+    at_first = at_rest(emulated_gpu, SIZE)
     for gpu in (1, 0):
         before = by_link(emulated_gpu)
         assert move(leased, 1, gpu) == ExitStatus.DONE
@@ -79,7 +89,7 @@ def test_it_comes_back_to_a_program_that_does_nothing(
 ) -> None:
     """Nobody else may have the room, and no carrier waits for the program."""
     job = begins(tenant, PROGRAM, str(SIZE))
-    at_first = free(emulated_gpu)
+    at_first = at_rest(emulated_gpu, SIZE)
     assert move(leased, 1, 1) == ExitStatus.DONE
     has_left(leased, emulated_gpu, at_first[::-1])
     assert works(job) == "01"
@@ -131,7 +141,7 @@ def test_a_carrier_that_is_killed_loses_nothing(
     """What is not away goes by the host, and another carrier brings back what is."""
     job = begins(tenant, PAIR, PROGRAM, "48")
     assert works(job) == "00 00"
-    at_first = free(emulated_gpu)
+    at_first = at_rest(emulated_gpu, 48, 48)
     asked(leased, op="move", job_id=1, gpu="1")
     if at == "away":
         wait_until("a carrier", lambda: bool(carriers(leased)))
@@ -154,7 +164,7 @@ def test_a_daemon_that_dies_while_all_is_away_leaves_nothing_away(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, works_meanwhile: bool
 ) -> None:
     job = begins(tenant, PAIR, PROGRAM, "48")
-    at_first = free(emulated_gpu)
+    at_first = at_rest(emulated_gpu, 48, 48)
     mark = begin_move(leased)
     leased.kill()
     leased.start()
@@ -173,7 +183,7 @@ def test_a_move_that_fails_brings_it_back_where_it_was(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, call: str
 ) -> None:
     job = begins(tenant, PAIR, PROGRAM, "48")
-    at_first = free(emulated_gpu)
+    at_first = at_rest(emulated_gpu, 48, 48)
     emulated_gpu.fail(0, call, 2)
     assert move(leased, 1, 1) == ExitStatus.REFUSED
     has_left(leased, emulated_gpu, at_first)

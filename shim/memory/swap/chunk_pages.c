@@ -155,8 +155,10 @@ static bool pin_slice(struct chunk *chunk, size_t slice)
 	                               CU_MEMHOSTREGISTER_PORTABLE))
 		return false;
 	chunk->contexts[slice] = context;
-	if (chunk_pinned(chunk))
+	if (chunk_pinned(chunk)) {
 		set_lost_pins(chunk, false);
+		chunk->refused = false;
+	}
 	return true;
 }
 

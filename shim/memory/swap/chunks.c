@@ -167,6 +167,14 @@ bool chunk_pinned(const struct chunk *chunk)
 	return chunk_next_slice(chunk) * chunk_slice(chunk) >= chunk->n;
 }
 
+bool chunk_pinned_any(const struct chunk *chunk)
+{
+	for (int slice = 0; slice < CHUNK_SLICES; slice++)
+		if (chunk->contexts[slice])
+			return true;
+	return false;
+}
+
 /* -- units --------------------------------------------------------------------------------- */
 
 static bool is_ready(const struct chunk *chunk)

@@ -28,6 +28,7 @@ struct chunk {
 	void (*unmapped)(const struct chunk *chunk);
 	/* The context in which each slice is registered with the driver; NULL: it is not. */
 	CUcontext contexts[CHUNK_SLICES];
+	bool refused;        /* for a copy not all of it could be registered */
 	bool lost_pins;      /* a context has ended in which a slice was registered, or it rests */
 	unsigned int needed; /* rest.c: a bit for each slice */
 	/* Units: the next one that a thread shall touch, and how many are not touched yet. */
@@ -64,8 +65,9 @@ size_t chunk_slice(const struct chunk *chunk);
 size_t chunk_slice_of(const struct chunk *chunk, const char *at);
 /* The number of the first slice that is not registered. */
 size_t chunk_next_slice(const struct chunk *chunk);
-/* Are all slices registered? */
+/* Are all slices registered? Is any? */
 bool chunk_pinned(const struct chunk *chunk);
+bool chunk_pinned_any(const struct chunk *chunk);
 /* Free units in which copies can be made at once: of chunks that are pinned, all of whose pages
  * exist. */
 size_t units_ready(void);

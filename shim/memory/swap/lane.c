@@ -209,10 +209,10 @@ void segment_set_gone(struct segment *segment, enum segment_state state)
 {
 	struct lane *lane = segment->block->lane;
 
+	if (segment->state == SEGMENT_RESIDENT && !segment->block->doomed)
+		lane->missing++; /* one that was to come back has been missing all the time */
 	segment->state = state;
 	lane->resident -= segment->size;
-	if (!segment->block->doomed)
-		lane->missing++;
 }
 
 void segment_set_fixed(struct segment *segment, bool fixed)

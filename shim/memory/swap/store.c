@@ -88,8 +88,11 @@ static enum store_answer make_ready(struct chunk *chunk)
 		return STORE_LATER;
 	if (chunk_pin(chunk))
 		return STORE_READY;
-	if (chunk->n_free == chunk->n && !chunks_being_touched())
-		chunk_end(chunk); /* the program or other processes may need its memory */
+	chunk->refused = true;
+	/* The program or other processes may need its memory. But the driver waits for all work
+	 * before it unregisters any, so what is registered goes back when there is none. */
+	if (!chunk_pinned_any(chunk) && chunk->n_free == chunk->n && !chunks_being_touched())
+		chunk_end(chunk);
 	return STORE_NONE;
 }
 
@@ -199,8 +202,8 @@ static uint64_t ready(void)
 	return bytes;
 }
 
-/* The caller holds chunks_lock. An unused chunk without which the store still has `keep` bytes, or
- * NULL. */
+/* The caller holds chunks_lock. An unused chunk which the driver has refused, or without which the
+ * store still has `keep` bytes, or NULL. */
 static struct chunk *superfluous(uint64_t keep)
 {
 	struct chunk *empty = NULL;
@@ -208,10 +211,12 @@ static struct chunk *superfluous(uint64_t keep)
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
 		bytes += chunk->size;
-		if (chunk->n_free == chunk->n)
+		if (chunk->n_free == chunk->n && !(empty && empty->refused))
 			empty = chunk;
 	}
-	return empty && bytes >= keep + empty->size && !chunks_being_touched() ? empty : NULL;
+	if (!empty || chunks_being_touched())
+		return NULL;
+	return empty->refused || bytes >= keep + empty->size ? empty : NULL;
 }
 
 static bool excess(uint64_t keep)

@@ -44,7 +44,8 @@ struct store {
 	enum store_answer (*prepare)(void);
 	/* How much is free and ready to be copied to. */
 	uint64_t (*ready)(void);
-	/* Can memory be given up so that the store still has so much in total? */
+	/* Can memory be given up: such as the driver refuses, or so that the store still has so
+	 * much in total? */
 	bool (*excess)(uint64_t keep);
 	/* Gives up some of it, with a context current. */
 	void (*trim)(uint64_t keep);

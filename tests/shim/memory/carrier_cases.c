@@ -40,6 +40,26 @@ static bool take_away(int end)
 	return true;
 }
 
+/* Takes the next request, as a carrier that brings memory back. Returns false if there is none. */
+static bool bring_back(int end)
+{
+	struct gl_carried answer = {0};
+	struct gl_carry request;
+	static char bytes[PIECE];
+	int files[PASS_MOST];
+	size_t n = 0;
+
+	if (pass_receive(end, &request, sizeof(request), files, &n) != sizeof(request))
+		return false;
+	CHECK(request.what == GL_CARRY_BACK && n == 2 && request.bytes <= PIECE);
+	CHECK(pread(files[1], bytes, request.bytes, 0) == (ssize_t)request.bytes);
+	CHECK(pwrite(files[0], bytes, request.bytes, 0) == (ssize_t)request.bytes);
+	CHECK(pass_send(end, &answer, sizeof(answer), NULL, 0));
+	close(files[0]);
+	close(files[1]);
+	return true;
+}
+
 static void begin_leaving(void)
 {
 	memory_mover.allow_eviction();
@@ -173,6 +193,40 @@ void a_carrier_that_is_lost_on_its_way_is_asked_for_again(void)
 	CHECK(!carried_is_stranded());
 	carried_meet(-1);
 	CHECK(carried_is_stranded());
+}
+
+/* It has been asked for memory, and has brought none. */
+void what_a_carrier_leaves_away_comes_by_the_next_one(void)
+{
+	struct gl_grant grant;
+	CUdeviceptr pointer;
+	bool finished = false;
+	int end;
+
+	hold();
+	grant = grant_of(fake_rooms.limit);
+	pointer = swapped_block(ALL, 1);
+	end = lend();
+	begin_leaving();
+	for (int i = 0; i < MANY && memory_mover.step(); i++)
+		take_away(end);
+	close(end);
+	CHECK(carried_is_stranded());
+	end = lend();
+	memory_mover.restore(&grant);
+	for (int i = 0; i < 100; i++)
+		memory_mover.step();
+	close(end);
+	for (int i = 0; i < 100; i++)
+		memory_mover.step();
+	CHECK(carried_is_stranded() && !memory_mover.restore_finished());
+	end = lend();
+	for (int i = 0; i < MANY && !finished; i++) {
+		memory_mover.step();
+		bring_back(end);
+		finished = memory_mover.restore_finished();
+	}
+	CHECK(finished && filled(pointer, ALL, 1));
 }
 
 /* The program has freed what was away: a carrier that the process keeps would hold up the next

@@ -24,6 +24,7 @@ extern struct fake_driver {
 	uint64_t copied_out;          /* bytes to the host */
 	unsigned int copies_asked;    /* calls to copy to the host */
 	uint64_t pinned;              /* bytes of the host that are registered */
+	uint64_t pinned_most;         /* no more are registered than so many; 0: any number */
 	unsigned int streams, events; /* that exist */
 	bool no_managed, no_mapping;  /* functions that this driver lacks */
 	bool refuse_pinning, refuse_streams, refuse_copies, refuse_modules, refuse_launches;

@@ -49,7 +49,8 @@ FAKE(cuMemcpyHtoDAsync_v2)(CUdeviceptr to, const void *from, size_t size, CUstre
 FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
 {
 	(void)flags;
-	if (fake_driver.refuse_pinning)
+	if (fake_driver.refuse_pinning ||
+	    (fake_driver.pinned_most && fake_driver.pinned + size > fake_driver.pinned_most))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	LOCKED(fake_add(FAKE_PINNED, at, size, -1); fake_driver.pinned += size);
 	fake_driver.pinned_mode = fake_driver.mode;

@@ -33,6 +33,7 @@
 	CASE(what_has_no_copy_stays)                                                               \
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)                                                          \
+	CASE(what_was_pinned_in_vain_goes_back_once_no_work_stands_still)                          \
 	CASE(what_has_no_stream_stays_until_there_is_one)                                          \
 	CASE(what_is_not_copied_stays_until_it_is)
 
@@ -67,6 +68,7 @@
 	CASE(a_context_may_end_while_a_carrier_is_asked)                                           \
 	CASE(a_carrier_leaves_the_program_descriptors)                                             \
 	CASE(a_carrier_that_is_lost_on_its_way_is_asked_for_again)                                 \
+	CASE(what_a_carrier_leaves_away_comes_by_the_next_one)                                     \
 	CASE(a_carrier_that_comes_when_nothing_is_away_any_more_is_let_go)
 
 /* rest_cases.c */

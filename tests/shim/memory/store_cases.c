@@ -123,6 +123,32 @@ void what_cannot_be_pinned_stays(void)
 	CHECK(fake_driver.pinned >= 24 * MIB);
 }
 
+/* The host runs short in the middle of a chunk. The driver waits for all work before it unregisters
+ * what it has registered of that, and only this thread has it go on. */
+void what_was_pinned_in_vain_goes_back_once_no_work_stands_still(void)
+{
+	CUdeviceptr pointer;
+
+	fake_rooms.cleans = false; /* fingerprints lie in pinned memory too */
+	swap_store->set_piece(160 * MIB);
+	hold();
+	pointer = swapped_block(24 * MIB, 1);
+	fake_driver.pinned_most = 40 * MIB;
+	fake_rooms.stopped = true;
+	hand_over();
+	CHECK(reported().fixed == 24 * MIB && fake_driver.pinned == 40 * MIB);
+	CHECK(!memory_mover.has_excess());
+	fake_rooms.stopped = false;
+	step_until_idle();
+	CHECK(memory_mover.has_excess());
+	memory_mover.give_up_excess(0);
+	CHECK(fake_driver.pinned == 0 && !memory_mover.has_excess());
+	fake_driver.pinned_most = 0;
+	hand_over();
+	hold();
+	CHECK(filled(pointer, 24 * MIB, 1));
+}
+
 /* The program does nothing. The client thread looks again until all may leave. */
 static void wait_for_another_look(void)
 {

@@ -186,3 +186,34 @@ ok(d.cuMemFree(p)); ok(d.cuMemFreeAsync(q, s))
     )
     client_of(daemon, job)
     assert finish(job).count("memory:swap has no effect on device") == 1
+
+
+def test_a_move_of_a_daemon_that_has_ended_is_over(
+    program: Program, short_dir: Path, uuid: str
+) -> None:
+    """Host memory stays registered at handoffs again."""
+    socket = short_dir / "tenant.sock"
+    with FakeDaemon(socket, {uuid: TOTAL}) as first:
+        job = program(
+            """
+p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 7); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+check_all(p, 100 * MIB, 7)
+"""
+        )
+        client = client_of(first, job)
+        assert line(job) == "ready"
+        client.send(daemon_messages.MOVES)
+        client.calls()
+    socket.unlink()
+    with FakeDaemon(socket, {uuid: TOTAL}, auto=False) as second:
+        client = second.client(client.pid)
+        client.until("hello", lambda: client.held)
+        client.epoch = client.held
+        client.revoke()
+        client.evict({uuid: 100 * MIB})
+        client.send(daemon_messages.expect({}, tells=True))
+        client.until("word that nothing is left to be done", lambda: client.ready)
+        client.grant()
+        tell(job)
+        assert "is unregistered" not in finish(job)
