@@ -3,11 +3,12 @@
 
 #include "lease/port.h"
 
-/* Of a lease, for giving up host memory; and after how long a shut gate was so in vain. */
+/* Of a lease, for giving up host memory, or as long as the gate was shut until work had finished.
+ * After TIDY_WAIT_NS of that it was shut in vain. */
 #define TIDY_NS INT64_C(2000000)
 #define TIDY_WAIT_NS UINT64_C(20000000)
-/* One part in so many of the time is taken for both. Each time in vain doubles the pause, up to the
- * longest. */
+/* One part in so many of the time is taken for all that. Each time in vain doubles the pause, up to
+ * the longest. */
 #define TIDY_PART 50
 #define TIDY_LONGEST_NS UINT64_C(64000000000)
 
@@ -39,18 +40,26 @@ static void pause_tidying(struct lease *lease, uint64_t ns)
 	lease->tidy_at = lease->port->now() + lease->tidy_pause_ns;
 }
 
+/* During a lease: for as long as the gate has been shut for it already. */
+static void tidy(struct lease *lease)
+{
+	uint64_t since = lease->closing.since;
+
+	lease->port->mover->give_up_excess((int64_t)longer(lease->port->now() - since, TIDY_NS));
+	pause_tidying(lease, TIDY_PART * longer(lease->port->now() - since, TIDY_NS));
+}
+
 void in_quiet_do(struct lease *lease)
 {
 	bool revoked = lease->phase == LEASE_CLOSING && !lease->closing.reopens;
-	uint64_t began;
 
 	lease->port->quiet->now();
 	if (revoked || in_quiet_tidy_ns(lease)) /* whoever is next does not wait for it */
 		return;
-	began = lease->port->now();
-	lease->port->mover->give_up_excess(lease->phase == LEASE_NONE ? 0 : TIDY_NS);
-	if (lease->phase != LEASE_NONE) /* one step may take longer than that */
-		pause_tidying(lease, TIDY_PART * longer(lease->port->now() - began, TIDY_NS));
+	if (lease->phase == LEASE_NONE)
+		lease->port->mover->give_up_excess(0);
+	else
+		tidy(lease);
 }
 
 bool in_quiet_gives_up(struct lease *lease, uint64_t passed)

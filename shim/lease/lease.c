@@ -72,9 +72,11 @@ void lease_tell_signals(struct lease *lease)
 	lease->port->send(&signalled, sizeof(signalled));
 }
 
-bool lease_is_used(const struct lease *lease)
+bool lease_keeps_duty(const struct lease *lease)
 {
-	return lease->phase == LEASE_OPEN || lease->phase == LEASE_CLOSING;
+	if (lease->phase == LEASE_CLOSING) /* work that cannot be stopped has to finish */
+		return lease->port->stops->able();
+	return lease->phase == LEASE_OPEN;
 }
 
 bool lease_is_wanted(const struct lease *lease)

@@ -114,8 +114,8 @@ void lease_ask(struct lease *lease);
 /* Sends SIGNALLED, if a lease has been requested and the program has handled a signal since the
  * gate was opened. */
 void lease_tell_signals(struct lease *lease);
-/* May the program's work run? */
-bool lease_is_used(const struct lease *lease);
+/* Does the process keep to its duty: may its work run, and will it not have to finish soon? */
+bool lease_keeps_duty(const struct lease *lease);
 /* Does this process wait, or does another job wait for its lease? */
 bool lease_is_wanted(const struct lease *lease);
 /* Handles a message of the daemon. The caller has checked its header and its length. */

@@ -102,7 +102,7 @@ static void speak(void)
 		link_send_details();
 	tell_stranded();
 	channels_advance(contexts_exist());
-	channels_heed_duties(lease_is_used(&process_lease));
+	channels_heed_duties(lease_keeps_duty(&process_lease));
 	link_send_channels();
 }
 

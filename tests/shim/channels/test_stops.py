@@ -325,6 +325,21 @@ def test_a_process_with_a_duty_works_in_one_part_of_each_period(
     goes_on_right(job)
 
 
+def test_work_that_may_not_be_stopped_finishes_whatever_its_duty(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """A job that is to move has to drain."""
+    job, client = busy(program, daemon)
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 0))
+    wait_until("a stop", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 8)
+    client.send(daemon_messages.MOVES)
+    assert not client.revoke().stopped
+    client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
+    client.send(daemon_messages.moved(uuid, uuid))
+    client.grant()
+    goes_on_right(job)
+
+
 # Copies to the device, one after the other.
 COPIES = """
 import select
