@@ -185,15 +185,16 @@ def test_a_gpu_that_breaks_takes_no_offline_job_and_those_there_work_on(
     offline, _ = begin(tenant, DEEDS["an endless kernel"], FITS)
     assert line(offline) == "in a kernel"
     wait_until("NVML", lambda: sorted(slices(emulated_gpu)) == [SHORT_US, LONG_US])
+
+    def health() -> Any:
+        return status(leased)["devices"][0]["offline_health"]
+
+    wait_until("the daemon to listen for Xids", lambda: health() is not None)
     if fault:
         emulated_gpu.nvml({0: fault})
     else:
         emulated_gpu.xid(0, 13)
         emulated_gpu.xid(0, 79)
-
-    def health() -> Any:
-        return status(leased)["devices"][0]["offline_health"]
-
     wait_until("it to be disabled", lambda: health() and health()["state"] == "disabled")
     assert how in health()["why"]
     works(online, ROUNDS)
