@@ -258,3 +258,30 @@ def test_accounts_of_users_who_are_gone_are_forgotten() -> None:
     accounts.of(limits.USERS + 1)
     assert set(accounts.by_payer) == {7, limits.USERS + 1}
     assert accounts.of(7) is busy
+
+
+class Silent:
+    """A connection of which each message takes no time that a clock sees."""
+
+    job, account = 1, None
+    served = paused = 0
+
+    def serve(self) -> bool:
+        self.served += 1
+        return False
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def resume(self) -> None: ...
+
+
+def test_what_the_loop_spends_on_an_event_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 1.0)
+    account, who = Accounts(FakeLoop()).of(1000), Silent()  # type: ignore[arg-type]
+    most = round(limits.BURST_S / limits.EVENT_COST_S)
+    for _ in range(2 * most):
+        if not who.paused:
+            account.offer(who)
+    assert who.paused == 1
+    assert most - 2 <= who.served <= most
