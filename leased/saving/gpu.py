@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from leased.base.errors import Refused
 from leased.moving.driver import Driver, DriverFault
@@ -14,46 +13,52 @@ from leased.moving.plan import CHECKPOINT, CHECKPOINTED, LOCK, LOCKED, RESTORE, 
 
 TRIES, AGAIN_S = 3, 0.2
 T = TypeVar("T")
-Said = dict[str, Any]  # what the driver has said at first
 
 
-def _asked(work: Callable[..., Awaitable[T]]) -> Callable[..., T]:
-    """Do it with a driver. Refused: the driver does not do it, or has no checkpoints."""
+def _with_driver(work: Callable[[Driver], Awaitable[T]]) -> T:
+    """Refused: the driver does not do it."""
 
-    async def done(*given: Any) -> T:
+    async def done() -> T:
         async with Driver() as driver:
-            return await work(driver, await driver.begin(), *given)
+            return await work(driver)
 
-    @functools.wraps(work)
-    def ask(*given: Any) -> T:
-        try:
-            return asyncio.run(done(*given))
-        except DriverFault as fault:
-            raise Refused(f"the driver's checkpoint: {fault}") from None
-
-    return ask
+    try:
+        return asyncio.run(done())
+    except DriverFault as fault:
+        raise Refused(f"the driver's checkpoint: {fault}") from None
 
 
-@_asked
-async def uuids(_: Driver, said: Said) -> list[str]:
-    """Of all GPUs of this machine, in hex digits."""
-    return list(said["uuids"])
+def uuids() -> list[str]:
+    """Of all GPUs of this machine, in hex digits. Refused: the driver has no checkpoints."""
+
+    async def ask(driver: Driver) -> list[str]:
+        return list((await driver.begin())["uuids"])
+
+    return _with_driver(ask)
 
 
-@_asked
-async def checkpoint(driver: Driver, _: Said, pids: Iterable[int]) -> None:
+def checkpoint(pids: Iterable[int]) -> None:
     """Take all that the driver has for these processes off the GPU. Refused: it cannot, and
     back() is to be called."""
-    for what in (LOCK, CHECKPOINT):
-        for pid in pids:
-            await driver.take(Step(pid, what), "", "")
+
+    async def take(driver: Driver) -> None:
+        await driver.begin()
+        for what in (LOCK, CHECKPOINT):
+            for pid in pids:
+                await driver.take(Step(pid, what), "", "")
+
+    _with_driver(take)
 
 
-@_asked
-async def back(driver: Driver, _: Said, pids: Iterable[int]) -> list[int]:
+def back(pids: Iterable[int]) -> list[int]:
     """Have them all run again where they were. Returns those that the driver does not bring back;
     one that has ended is none of them."""
-    return [pid for pid in pids if not await _brought_back(driver, pid)]
+
+    async def restore(driver: Driver) -> list[int]:
+        await driver.begin()
+        return [pid for pid in pids if not await _brought_back(driver, pid)]
+
+    return _with_driver(restore)
 
 
 async def _brought_back(driver: Driver, pid: int) -> bool:
@@ -73,16 +78,18 @@ async def _brought_back(driver: Driver, pid: int) -> bool:
     return False
 
 
-@_asked
-async def restore_here(
-    driver: Driver, _: Said, pids: Iterable[int], before: list[str], old: str, new: str
-) -> None:
+def restore_here(pids: Iterable[int], before: list[str], old: str, new: str) -> None:
     """Restore processes of another machine on a GPU of this one; see Driver.restore_here.
     Refused: the driver cannot."""
-    for pid in pids:
-        if (before, old) == ([], new) or old == new:
-            await driver.take(Step(pid, RESTORE), "", "")
-        else:
-            await driver.restore_here(pid, before, old, new)
-    for pid in pids:
-        await driver.take(Step(pid, UNLOCK), "", "")
+
+    async def restore(driver: Driver) -> None:
+        await driver.begin()
+        for pid in pids:
+            if (before, old) == ([], new) or old == new:
+                await driver.take(Step(pid, RESTORE), "", "")
+            else:
+                await driver.restore_here(pid, before, old, new)
+        for pid in pids:
+            await driver.take(Step(pid, UNLOCK), "", "")
+
+    _with_driver(restore)

@@ -3,12 +3,13 @@
 
 #include "lease/port.h"
 
-/* Of a lease, for giving up host memory, or as long as the gate was shut until work had finished.
- * After TIDY_WAIT_NS of that it was shut in vain. */
+/* During a lease host memory is given up for so long at a time, or for as long as the gate was shut
+ * before, until work had finished. Work that takes longer than TIDY_WAIT_NS for that is not waited
+ * for: the gate was shut in vain. */
 #define TIDY_NS INT64_C(2000000)
 #define TIDY_WAIT_NS UINT64_C(20000000)
-/* One part in so many of the time is taken for all that. Each time in vain doubles the pause, up to
- * the longest. */
+/* The gate is shut for all that in one part in so many of the time. Each time in vain doubles the
+ * pause after it, up to the longest. */
 #define TIDY_PART 50
 #define TIDY_LONGEST_NS UINT64_C(64000000000)
 
@@ -40,7 +41,7 @@ static void pause_tidying(struct lease *lease, uint64_t ns)
 	lease->tidy_at = lease->port->now() + lease->tidy_pause_ns;
 }
 
-/* During a lease: for as long as the gate has been shut for it already. */
+/* During a lease: see TIDY_NS. */
 static void tidy(struct lease *lease)
 {
 	uint64_t since = lease->closing.since;
