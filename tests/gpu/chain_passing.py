@@ -1,16 +1,18 @@
 """How fast a chain of components passes items of data on, in several ways.
 
-`python -m tests.gpu.chain_passing COMPONENTS SECONDS WAY:MIB,WAY:MIB,...`. The first component
-fills 4 KiB of an item, each further one changes them, and the last one looks at those of the first
-item. WAY: `host`, copies through pinned host memory that all have; `ipc`, CUDA IPC by hand: all
-open the first one's buffers once, and pass numbers; `ours`, handles of gpu_lease.chain, for which
-it has to be in a job; `torch`, queues of torch.multiprocessing, beside which there is no other way.
-One follows the other, for SECONDS each, in the same processes: the same way differs by a fifth from
-some processes to others. As many items are under way as there are components. Prints a line of
-JSON: `items_s`, of each in their order, and, but for `torch`, which does not look, how many looks
-were `wrong`. With CHAIN_TIMES=1 in the environment each component, but for `torch`, prints before
-what its parts of an item take, in us (median): `work` is the kernel and the wait for it, `send` and
-`receive` are the pipes, and the others the calls of each way.
+`python -m tests.gpu.chain_passing COMPONENTS SECONDS TOUCH WAY:MIB,WAY:MIB,...`. The first
+component fills an item, each further one changes it, and the last one looks at both ends of the
+first item. TOUCH: `whole`, each kernel passes over all of an item, or `page`, over 4 KiB of it, so
+that little but the passing is measured. WAY: `host`, copies through pinned host memory that all
+have; `ipc`, CUDA IPC by hand: all open the first one's buffers once, and pass numbers; `ours`,
+handles of gpu_lease.chain, for which it has to be in a job; `torch`, queues of
+torch.multiprocessing, beside which there is no other way. One follows the other, for SECONDS each,
+in the same processes: the same way differs by a fifth from some processes to others. As many items
+are under way as there are components. Prints a line of JSON: `items_s`, of each in their order,
+and, but for `torch`, which does not look, how many looks were `wrong`. With CHAIN_TIMES=1 in the
+environment each component, but for `torch`, prints before what its parts of an item take, in us
+(median): `work` is the kernel and the wait for it, `send` and `receive` are the pipes, and the
+others the calls of each way.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ from tests.emugpu.program_api import MIB, ctypes, d, launch, ok, setup, word, wo
 
 ITEM = struct.Struct(f"<I{HANDLE_BYTES}s")  # where it stands among those under way, and a message
 LEARN, END = 0xFFFFFFFE, 0xFFFFFFFF  # instead: how to reach buffers; no more of this size
-WORDS, BASE = 1024, 7  # of an item that are changed
+BASE = 7  # of what items are filled with
+# Words of an item that kernels change, of its bytes, and their blocks and threads.
+TOUCHES: dict[str, tuple[Callable[[int], int], int, int]] = {
+    "page": (lambda _: 1024, 4, 64),
+    "whole": (lambda size: size // 4, 2048, 256),
+}
 
 
 class Way(Protocol):
@@ -176,9 +183,15 @@ def receive(file: int) -> tuple[int, bytes]:
     return number, message
 
 
-def work(name: str, *values: int) -> None:
-    ok(launch(name, *values))
+def work(touch: str, name: str, at: int, size: int, *values: int) -> None:
+    words_of, grid, block = TOUCHES[touch]
+    ok(launch(name, at, words_of(size), *values, grid=grid, block=block))
     ok(d.cuStreamSynchronize(0))
+
+
+def look(touch: str, at: int, size: int) -> list[int]:
+    """The first and the last word that kernels change."""
+    return words(at, 1) + words(at + 4 * (TOUCHES[touch][0](size) - 1), 1)
 
 
 class Times:
@@ -214,21 +227,21 @@ class First:
     """It makes items and measures. to: the next component; back: where the last one says that an
     item has come."""
 
-    def __init__(self, n: int, to: int, back: int) -> None:
-        self.n, self.to, self.back = n, to, back
+    def __init__(self, n: int, touch: str, to: int, back: int) -> None:
+        self.n, self.touch, self.to, self.back = n, touch, to, back
 
     def measure(self, way: Way, size: int, seconds: float) -> float:
         for message in way.begin(size, first=True):
             send(self.to, LEARN, message)
-        self.run(way, 0.2 * seconds)  # all have their buffers then
-        rate = self.run(way, seconds)
+        self.run(way, size, 0.2 * seconds)  # all have their buffers then
+        rate = self.run(way, size, seconds)
         send(self.to, END)
         receive(self.back)
         return rate
 
-    def run(self, way: Way, seconds: float) -> float:
+    def run(self, way: Way, size: int, seconds: float) -> float:
         def begin(number: int) -> None:
-            work("fill", way.make(number), WORDS, BASE)
+            work(self.touch, "fill", way.make(number), size, BASE)
             send(self.to, number, way.give())
 
         return items_s(self.n, seconds, begin, lambda: receive(self.back)[0])
@@ -249,8 +262,9 @@ def items_s(
     return came / (time.monotonic() - begun)
 
 
-def pass_on(way: Way, size: int, ends: tuple[int, int], place: int, last: bool) -> bool:
-    """What a further component does with one way; whether the first item was wrong."""
+def pass_on(way: Way, size: int, touch: str, ends: tuple[int, int], seen: list[int] | None) -> bool:
+    """What a further component does with one way; whether the first item was wrong. seen: what the
+    last component is to see of it."""
     take, put = ends
     way.begin(size, first=False)
     looked = wrong = False
@@ -258,16 +272,16 @@ def pass_on(way: Way, size: int, ends: tuple[int, int], place: int, last: bool) 
         number, message = found
         if number == LEARN:
             way.learn(message)
-            if not last:
+            if not seen:
                 send(put, number, message)
             continue
         at = way.take(message)
-        work("add", at, WORDS, 1, 1)
-        if last:
-            wrong |= not looked and words(at, 1) != [word(BASE + place, 0)]
+        work(touch, "add", at, size, 1, 1)
+        if seen:
+            wrong |= not looked and look(touch, at, size) != seen
             looked = True
             way.drop()
-        send(put, number, b"" if last else way.give())
+        send(put, number, b"" if seen else way.give())
     send(put, END)
     return wrong
 
@@ -282,22 +296,25 @@ def ways_of(parts: list[tuple[str, int]], file: int, n: int) -> dict[str, Way]:
 
 
 def component(said: list[str]) -> int:
-    """A further one. said: COMPONENTS WAY:MIB,... FILE PLACE IN OUT."""
-    parts = parts_of(said[1])
-    n, file, place, take, put = map(int, (said[0], *said[2:]))
+    """A further one. said: COMPONENTS TOUCH WAY:MIB,... FILE PLACE IN OUT."""
+    touch, parts = said[1], parts_of(said[2])
+    n, file, place, take, put = map(int, (said[0], *said[3:]))
     setup()
     ways = ways_of(parts, file, n)
     if place > 1:
         receive(take)  # all before it are ready
     send(put, 0)
     times = Times(ways, place)
-    last = place == n - 1
-    wrong = sum(pass_on(ways[way], size, (take, put), place, last) for way, size in parts)
+    wrong = 0
+    for way, size in parts:
+        ends = (0, TOUCHES[touch][0](size) - 1)
+        seen = [word(BASE + place, i) for i in ends] if place == n - 1 else None
+        wrong += pass_on(ways[way], size, touch, (take, put), seen)
     times.show()
     return wrong
 
 
-def measure(n: int, seconds: float, said: str) -> dict[str, Any]:
+def measure(n: int, seconds: float, touch: str, said: str) -> dict[str, Any]:
     """As the first component, with the others as children."""
     parts = parts_of(said)
     setup()
@@ -307,7 +324,7 @@ def measure(n: int, seconds: float, said: str) -> dict[str, Any]:
     children = []
     for place in range(1, n):
         ends = [pipes[place - 1][0], pipes[place][1]]
-        told = [str(n), said, str(file), str(place)]
+        told = [str(n), touch, said, str(file), str(place)]
         command = [sys.executable, "-m", "tests.gpu.chain_passing", "component", *told]
         command += [str(end) for end in ends]
         children.append(subprocess.Popen(command, pass_fds=[file, *ends]))
@@ -316,7 +333,7 @@ def measure(n: int, seconds: float, said: str) -> dict[str, Any]:
         if place < n - 1:
             os.close(pipes[place - 1][0])
     ways = ways_of(parts, file, n)
-    first = First(n, pipes[0][1], pipes[-1][0])
+    first = First(n, touch, pipes[0][1], pipes[-1][0])
     receive(first.back)  # all are ready
     times = Times(ways, 0)
     rates = [first.measure(ways[way], size, seconds) for way, size in parts]
@@ -328,14 +345,14 @@ def measure(n: int, seconds: float, said: str) -> dict[str, Any]:
 # -- torch.multiprocessing ------------------------------------------------------------
 
 
-def torch_component(take: Any, put: Any, last: bool) -> None:
+def torch_component(touch: str, take: Any, put: Any, last: bool) -> None:
     """A tensor that was received cannot be sent on, so it is cloned, as PyTorch says."""
     import torch
 
     kept: dict[int, Any] = {}
     while (found := take.get()) is not None:
         number, tensor = found
-        tensor[:WORDS] += 1
+        tensor[: TOUCHES[touch][0](4 * len(tensor))] += 1
         if last:
             torch.cuda.synchronize()
             put.put(number)
@@ -349,14 +366,14 @@ def torch_component(take: Any, put: Any, last: bool) -> None:
         put.put(None)
 
 
-def measure_torch(n: int, seconds: float, sizes: list[int]) -> dict[str, Any]:
+def measure_torch(n: int, seconds: float, touch: str, sizes: list[int]) -> dict[str, Any]:
     import torch
     import torch.multiprocessing as mp
 
     context = mp.get_context("spawn")
     queues = [context.Queue() for _ in range(n)]
     children = [
-        context.Process(target=torch_component, args=(queues[i - 1], queues[i], i == n - 1))
+        context.Process(target=torch_component, args=(touch, queues[i - 1], queues[i], i == n - 1))
         for i in range(1, n)
     ]
     for child in children:
@@ -366,7 +383,7 @@ def measure_torch(n: int, seconds: float, sizes: list[int]) -> dict[str, Any]:
         tensors = [torch.empty(size // 4, dtype=torch.int32, device="cuda") for _ in range(n)]
 
         def begin(number: int, tensors: list[Any] = tensors) -> None:
-            tensors[number][:WORDS] = BASE
+            tensors[number][: TOUCHES[touch][0](4 * len(tensors[number]))] = BASE
             torch.cuda.synchronize()
             queues[0].put((number, tensors[number]))
 
@@ -381,11 +398,11 @@ def measure_torch(n: int, seconds: float, sizes: list[int]) -> dict[str, Any]:
 def main() -> int:
     if sys.argv[1] == "component":
         return component(sys.argv[2:])
-    n, seconds, said = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    n, seconds, touch, said = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
     if said.startswith("torch:"):
-        found = measure_torch(n, seconds, [size for _, size in parts_of(said)])
+        found = measure_torch(n, seconds, touch, [size for _, size in parts_of(said)])
     else:
-        found = measure(n, seconds, said)
+        found = measure(n, seconds, touch, said)
     print(json.dumps(found), flush=True)
     return 0
 

@@ -147,7 +147,7 @@ def passed(
     names = [way.removesuffix("-job") for way in ways]
     each = [f"{name}:{mib}" for mib in chosen.sizes for _ in range(windows) for name in names]
     seconds = str(chosen.seconds / windows)
-    module = ("tests.gpu.chain_passing", str(n), seconds, ",".join(each))
+    module = ("tests.gpu.chain_passing", str(n), seconds, chosen.touch, ",".join(each))
     if ways[0] in IN_JOB:
         job = in_job(share, mode, chosen, *module)
     else:
@@ -282,6 +282,9 @@ def main() -> int:
     parser.add_argument("--sizes", default="1,64,256", help="of items, in MiB")
     parser.add_argument("--seconds", type=float, default=0.7, help="for each of them")
     parser.add_argument("--ways", default=",".join(WAYS), help="of passing items")
+    parser.add_argument(
+        "--touch", choices=("page", "whole"), default="page", help="of each item, by kernels"
+    )
     parser.add_argument("--turns", type=int, default=3, help="of each way of passing items")
     parser.add_argument("--windows", type=int, default=5, help="of each way in a job, in each turn")
     parser.add_argument("--times", action="store_true", help="of the parts of an item")
