@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,19 @@ def test_one_directory_may_be_named_twice_and_no_user_can_take_the_lock(tmp_path
     with only_one("gpu-leased", tmp_path, tmp_path / "." / ""):
         (lock,) = tmp_path.iterdir()
         assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_was_killed_may_leave_the_lock_to_a_child_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as killed:
+        killed.enter_context(only_one("gpu-leased", tmp_path))
+        waits: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            killed.close()
+
+        monkeypatch.setattr("leased.base.only_one.time.sleep", sleep)
+        with only_one("gpu-leased", tmp_path):
+            assert len(waits) == 1
