@@ -145,6 +145,11 @@ class ArbiterView:
         tenants = self._arbiter.tenants
         return self._arbiter.leasing.chains.could_hold(tenants[job_id], tenants[other])
 
+    def waiting(self) -> list[Tenant]:
+        """Who waits for any device, first come first."""
+        found = (tenant for tenant in self._arbiter.tenants.values() if tenant.waiting)
+        return sorted(found, key=lambda tenant: tenant.arrival)
+
     @property
     def frozen(self) -> list[int]:
         """The tenants whose processes cannot act."""

@@ -83,7 +83,8 @@ class TimeSlices:
             device.controller, device.used, device.silent_since = None, {}, None
             self._ask(device, [], now)
             return
-        holders = [tenant for tenant in tenants if self._holds(tenant)]
+        there = self.loop.view.device(uuid).state.holders
+        holders = [tenant for tenant in tenants if tenant.job_id in there] if there else []
         parts = _parts(tenants, busy, work)
         said = self._ask(device, holders, now)
         parts = self._unfinished(device, tenants, holders, said) or parts

@@ -17,6 +17,7 @@ from typing import Any, Optional
 from leased.connections.accounts import Accounts
 from leased.connections.limits import Lines
 from leased.core.events import Frozen, Thawed
+from leased.core.state import Tenant as State
 from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -133,15 +134,17 @@ class SuspendedJobs:
 
     def _candidates(self) -> list[Tenant]:
         """The jobs for which others wait, or will: each once."""
-        wanted = {job for device in self.leases.view.devices() for job in _on(device)}
+        waiting = self.leases.view.waiting()
+        wanted = {job for device in self.leases.view.devices() for job in _on(device, waiting)}
         return [self.leases.tenants[job] for job in sorted(wanted) if job in self.leases.tenants]
 
 
-def _on(device: DeviceView) -> Iterator[int]:
-    """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
-    first = next(iter(device.queue), None)
+def _on(device: DeviceView, waiting: list[State]) -> Iterator[int]:
+    """While a job waits: the holders, the next in the queue, and the jobs that must evict. waiting:
+    who waits for any device, first come first."""
+    first = next((tenant for tenant in waiting if tenant.mask & device.state.bit), None)
     if first is not None or device.state.drained:
         yield from device.state.holders
     if first is not None:
-        yield first
+        yield first.id
     yield from device.leaving()

@@ -13,7 +13,7 @@ from leased.store.store import Store
 
 CHECKPOINT_S = 1.0
 SAVE_AT_ONCE = 16  # tenants
-QUIET_NS = 10_000_000_000  # between saves of a tenant that neither has nor wants a lease
+QUIET_NS = 60_000_000_000  # between saves of a tenant that neither has nor wants a lease
 EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
 
 
