@@ -24,7 +24,7 @@ def moved(leases: Leases, tenant: Tenant, uuid: str, total: int, pids: Collectio
     pids: its processes that are there. Others have begun meanwhile, on the former device.
     """
     (old,) = tenant.gang
-    _tell(tenant, old, uuid, pids)
+    _tell(leases, tenant, old, uuid, pids)
     _reopen(leases, tenant, old, {uuid: total})
     for client in tenant.clients:
         client.send(leases.tenants.welcome(tenant))
@@ -34,13 +34,15 @@ def moved(leases: Leases, tenant: Tenant, uuid: str, total: int, pids: Collectio
     leases.grants.request_again(tenant)
 
 
-def _tell(tenant: Tenant, old: str, uuid: str, pids: Collection[int]) -> None:
+def _tell(leases: Leases, tenant: Tenant, old: str, uuid: str, pids: Collection[int]) -> None:
     for client in tenant.clients:
         there = client.pid in pids
         client.send(daemon_messages.moved(old, uuid if there else old))
         if there:
             client.memory = {uuid if u == old else u: has for u, has in client.memory.items()}
             client.details, client.runs, client.arriving = {}, {}, uuid
+            if leases.claims is not None:
+                leases.claims.move(client, old, uuid)
 
 
 def _reopen(leases: Leases, tenant: Tenant, old: str, totals: dict[str, int]) -> None:
