@@ -290,7 +290,8 @@ class Mover:
         mark = self._mark.read()
         if mark is not None and mark.job_id != tenant.job_id and self._store.fault:
             raise Stays(f"that another job has moved cannot be stored: {self._store.fault}")
-        self._mark.write(tenant.job_id, move.old.uuid, move.new.uuid, move.pids.values())
+        gpus = move.old.uuid, move.new.uuid
+        self._mark.write(tenant.job_id, *gpus, move.pids.values(), driver.process)
         # Whoever ends the daemon waits until no process is between the GPUs.
         try:
             self._access.widen(move.pids, move.new.minor)

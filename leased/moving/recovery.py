@@ -6,6 +6,7 @@ mark is removed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
@@ -18,13 +19,15 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
 from leased.moving import steps
 from leased.moving.device_access import DeviceAccess
-from leased.moving.driver import Driver, DriverFault
+from leased.moving.driver import STEP_S, Driver, DriverFault
 from leased.moving.mark import Mark, MarkFile
 from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, Plan, Process, Step
 from leased.processes.identity import ProcessId, alive
 from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
+
+LOOK_S = 0.05  # between looks whether who asked the driver has ended
 
 
 class Recovery:
@@ -91,9 +94,12 @@ class Recovery:
             "gpu-leased ended in the middle of a move: %s may be between two GPUs, and goes to %s",
             *(count(len(living), "process"), home),
         )
+        await self._until_ended(mark.asker)
         try:
             async with self._driver() as driver:
                 await driver.begin()
+                with contextlib.suppress(OSError):  # it is on the disk all the same
+                    self._file.write(mark.job_id, mark.old, mark.new, living, driver.process)
                 plan = Plan({p.pid: await self._found(driver, p.pid) for p in living})
                 answer = await self._nvml.look([other])
                 there = nvml_answers.seen(answer, other, 1 << 50).processes
@@ -108,6 +114,15 @@ class Recovery:
             log.error("not all could be brought back%s", steps.lost(plan))
             return
         self._file.remove()
+
+    @staticmethod
+    async def _until_ended(asker: ProcessId | None) -> None:
+        """It ends when the step is over that it is in: before that, what the driver says of the
+        processes may change. One that hangs is waited for as long as for any step."""
+        looks = round(STEP_S / LOOK_S)
+        while asker is not None and alive(asker) and looks:
+            await asyncio.sleep(LOOK_S)
+            looks -= 1
 
     async def _found(self, driver: Driver, pid: int) -> Process:
         """A process that was checkpointed is restored wherever that was: nothing says where, until

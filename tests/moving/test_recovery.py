@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from leased.cli.subcommand import ExitStatus
 from leased.moving.driver import Driver
 from leased.moving.mark import NAME, MarkFile
 from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step
-from leased.processes.identity import process_id
+from leased.processes.identity import ProcessId, process_id
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.test_moves import PROGRAM, move, works
@@ -77,11 +78,11 @@ class Node:
 
         asyncio.run(take())
 
-    def marks(self) -> None:
-        """As a daemon that moves it to the second GPU."""
+    def marks(self, asker: ProcessId | None = None) -> None:
+        """As a daemon that moves it to the second GPU. asker: what asks the driver for it."""
         process = process_id(self.pid)
         assert process
-        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process])
+        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process], asker)
 
     def starts(self) -> None:
         self.leased.start()
@@ -103,6 +104,23 @@ def node(
     for name, value in emulated_gpu.env.items():
         monkeypatch.setenv(name, value)  # for the test's own calls of the driver
     return Node(tenant, leased)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_step_that_goes_on_without_the_daemon_is_waited_for(node: Node, taken: int) -> None:
+    """What asks the driver ends when the driver has answered it."""
+    node.leased.kill()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as asker:
+        node.marks(process_id(asker.pid))
+        node.leased.start()
+        said = "in the middle of a move"
+        wait_until("the next one to see it", lambda: said in node.leased.log.read_text())
+        assert (node.state / NAME).exists()
+        node.takes(*TO_THE_OTHER[:taken])
+        assert (node.state / NAME).exists()
+        asker.communicate()
+    wait_until("the mark to be removed", lambda: not (node.state / NAME).exists())
+    node.is_on(0)
 
 
 @pytest.mark.parametrize("taken", [*range(5), "back"])
