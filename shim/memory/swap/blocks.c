@@ -114,7 +114,6 @@ void block_end(struct block *block)
 	lane->bytes -= block->size;
 	lane->resident -= resident;
 	lock_give(&swap_lock);
-	limit_give(lane->device, block->size);
 	free(block);
 	memory_changed();
 }
@@ -126,9 +125,12 @@ static void forget(struct block *block)
 	lane_leave(block);
 }
 
-/* The caller holds swap_lock, which is given up. Who moves the block's last segment ends it. */
+/* The caller holds swap_lock, which is given up. Who moves the block's last segment ends it; the
+ * program, which has freed it, may allocate as much at once. */
 static void drop(struct block *block)
 {
+	CUdevice device = block->lane->device;
+	uint64_t size = block->size;
 	bool moves;
 
 	forget(block);
@@ -136,6 +138,7 @@ static void drop(struct block *block)
 	lock_give(&swap_lock);
 	if (!moves)
 		block_end(block);
+	limit_give(device, size);
 }
 
 void block_drop(struct block *block)

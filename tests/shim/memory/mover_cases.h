@@ -24,6 +24,7 @@
 	CASE(only_what_others_lack_leaves)                                                         \
 	CASE(what_nobody_touched_is_not_copied_again)                                              \
 	CASE(it_comes_before_its_turn)                                                             \
+	CASE(what_is_freed_while_it_leaves_may_be_allocated_again_at_once)                         \
 	CASE(a_restore_goes_on_after_a_revoke)                                                     \
 	CASE(all_kinds_come_with_one_lease)
 
