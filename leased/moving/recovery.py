@@ -80,7 +80,7 @@ class Recovery:
     def _ends(self, mark: Mark) -> tuple[str, str]:
         """The GPU on which the job is by the books, and the other one."""
         tenant = self._leases.tenants.get(mark.job_id)
-        has_moved = tenant is not None and mark.new in tenant.gang
+        has_moved = tenant is not None and tenant.gang[:1] == (mark.new,)
         return (mark.new, mark.old) if has_moved else (mark.old, mark.new)
 
     def _minors(self, job_id: int) -> list[int]:
