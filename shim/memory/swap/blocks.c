@@ -111,7 +111,6 @@ void block_end(struct block *block)
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
 	lock_take(&swap_lock);
-	lane->bytes -= block->size;
 	lane->resident -= resident;
 	lock_give(&swap_lock);
 	free(block);
@@ -134,6 +133,7 @@ static void drop(struct block *block)
 	bool moves;
 
 	forget(block);
+	block->lane->bytes -= size;
 	moves = block->n_moving;
 	lock_give(&swap_lock);
 	if (!moves)

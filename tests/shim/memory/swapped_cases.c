@@ -60,6 +60,7 @@ void what_is_freed_while_it_leaves_may_be_allocated_again_at_once(void)
 	CHECK(fake_driver.copied_out > 0 && fake_driver.used[0] > 0);
 	OK(cuMemFree_v2(pointer));
 	pointer = allocate(&swapped_memory, 24 * MIB);
+	CHECK(memory_used(0) == 24 * MIB && reported().bytes == 24 * MIB);
 	fake_driver.hold_events = false;
 	step_until_idle();
 	CHECK(memory_used(0) == 24 * MIB && reported().bytes == 24 * MIB);
