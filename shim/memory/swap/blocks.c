@@ -179,20 +179,19 @@ static CUresult back_segment(struct segment *segment)
 }
 
 /* Makes physical memory for all segments. If the device is full this waits for other jobs to evict
- * memory, up to EVICTION_WAIT_NS: the job is within its limit, and the daemon sees from the report
- * of this process's memory how much is needed. */
+ * memory: the job is within its limit, and the daemon sees from the report of this process's memory
+ * how much is needed. */
 static CUresult back_block(struct block *block)
 {
-	uint64_t start = now_ns();
+	uint64_t since = now_ns();
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned int i = 0; i < block->n && !result; i++) {
 		result = back_segment(&block->segments[i]);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			memory_reclaim(false);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < EVICTION_WAIT_NS) {
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && shortage_pause(&since)) {
 			memory_changed();
-			pause_us(EVICTION_PAUSE_US);
 			result = back_segment(&block->segments[i]);
 		}
 	}
