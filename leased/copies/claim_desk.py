@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from _gpulease import lib
 
@@ -153,6 +153,17 @@ class ClaimDesk:
                 return
             self.waiters.remove(waiter)
             self._answer(waiter.asker, waiter.claim, lib.GL_CLAIM_GRANTED, granted)
+
+    def move(self, asker: object, old: str, new: str) -> None:
+        """The process has moved from the one device to the other, with what it has claimed there
+        and what it waits for."""
+        self.claims.move(asker, old, new)
+
+        def moved(one: Waiter) -> Waiter:
+            there = one.asker is asker and one.claim.uuid == old
+            return replace(one, claim=one.claim._replace(uuid=new)) if there else one
+
+        self.waiters, self.held = list(map(moved, self.waiters)), list(map(moved, self.held))
 
     def forget(self, asker: object) -> None:
         """The connection of the process has ended. On the next one it claims what it has again."""

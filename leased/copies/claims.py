@@ -61,6 +61,14 @@ class Claims:
         for uuid, size in sizes.items():
             self._add(job_id, uuid, -size)
 
+    def move(self, process: object, old: str, new: str) -> None:
+        """What the process has on the one device is on the other from now on."""
+        size = self.of(process, old)
+        if size:
+            job_id, sizes = self.granted[process]
+            self.set(process, job_id, new, size + sizes.get(new, 0))
+            self.set(process, job_id, old, 0)
+
     def needs(self) -> Counter[int]:
         """By job, the bytes that may have to be evicted from all its devices together."""
         needs: Counter[int] = Counter()

@@ -30,6 +30,7 @@ LONGEST = 65_536
 UNSENT_MOST = 65_536  # messages; with more the keeper counts as gone
 RETRY_S = 1.0
 PATIENCE_S = 3.0  # after so long without a keeper, requests are refused
+SILENT_S = 10.0  # and of one that is asked and says nothing; a slice takes some milliseconds
 
 
 class KeeperLink:
@@ -49,6 +50,8 @@ class KeeperLink:
         self.listed: dict[str, int] = {}
         self.since = loop.time()  # when the connection ended
         self.retry: asyncio.TimerHandle | None = None
+        self.heard = loop.time()  # when it said something, or was asked and had said all
+        self.look: asyncio.TimerHandle | None = None  # for whether it answers
         self.open = True
 
     @property
@@ -69,6 +72,7 @@ class KeeperLink:
             return
         self.sock = sock
         self.loop.add_reader(sock, self._readable)
+        self.heard = self.loop.time()
         self.listed = {}
         self._send({"op": "list"})
         self._send_asks()
@@ -112,8 +116,9 @@ class KeeperLink:
         self.open = False
         if self.retry is not None:
             self.retry.cancel()
-        if self.rest is not None:
-            self.rest.cancel()
+        for timer in (self.rest, self.look):
+            if timer is not None:
+                timer.cancel()
         self._lose()
 
     def _send(self, message: dict[str, Any] | str) -> bool:
@@ -166,6 +171,9 @@ class KeeperLink:
             ask = self.asks.next()
             if ask is None:
                 break
+            if self.look is None:
+                self.heard = self.loop.time()
+                self.look = self.loop.call_later(SILENT_S, self._look_whether_it_answers)
             self._send(ask.message)
         pause = self.asks.pause_s()
         if pause is not None and self.rest is None and self.sock is not None:
@@ -174,6 +182,19 @@ class KeeperLink:
     def _rested(self) -> None:
         self.rest = None
         self._send_asks()
+
+    def _look_whether_it_answers(self) -> None:
+        """Where it hangs nobody waits for it: processes have memory of their own."""
+        self.look = None
+        if self.sock is None or not self.asks.under_way:
+            return
+        silent_s = self.loop.time() - self.heard
+        if silent_s >= SILENT_S:
+            for ask in self.asks.take_all():
+                self.end(ask.name)
+                ask.made(None, "gpu-leased-copies does not answer")
+        pause = SILENT_S - silent_s if silent_s < SILENT_S else RETRY_S
+        self.look = self.loop.call_later(pause, self._look_whether_it_answers)
 
     # -- answers -------------------------------------------------------------------
 
@@ -190,6 +211,7 @@ class KeeperLink:
         if not data:
             self._lose()
             return
+        self.heard = self.loop.time()
         self._take(json.loads(data), descriptors[0] if descriptors else None)
 
     def _take(self, said: dict[str, Any], descriptor: int | None) -> None:

@@ -13,19 +13,27 @@ from leased.wire import daemon_messages
 
 def stays(tenant: Tenant) -> None:
     """It is where it was: tell its processes that the move is over."""
-    (uuid,) = tenant.gang
+    uuid = tenant.gang[0]
     tenant.tell_all(daemon_messages.moved(uuid, uuid))
 
 
-def moved(leases: Leases, tenant: Tenant, uuid: str, total: int, pids: Collection[int]) -> None:
-    """It has the device `uuid` from now on, of which it sees `total` bytes, with what it had of
-    the former one in its usage. It holds no lease and is parked for the move.
+def arrives(tenant: Tenant, old: str, uuid: str, total: int) -> dict[str, int]:
+    """By UUID, what it sees of its devices when it has `uuid` instead of the old one. It has more
+    than these where processes that began meanwhile use one that it had before."""
+    others = {u: size for u, size in tenant.totals.items() if u not in (old, uuid)}
+    return {uuid: total, **others}
 
-    pids: its processes that are there. Others have begun meanwhile, on the former device.
+
+def moved(
+    leases: Leases, tenant: Tenant, old: str, totals: dict[str, int], pids: Collection[int]
+) -> None:
+    """It has these devices (arrives()) from now on, with what it had of the old one in its usage.
+    It holds no lease and is parked for the move.
+
+    pids: its processes that are on the first of them. Others have begun meanwhile, elsewhere.
     """
-    (old,) = tenant.gang
-    _tell(tenant, old, uuid, pids)
-    _reopen(leases, tenant, old, {uuid: total})
+    _tell(leases, tenant, old, next(iter(totals)), pids)
+    _reopen(leases, tenant, old, totals)
     for client in tenant.clients:
         client.send(leases.tenants.welcome(tenant))
     leases.slices.came(tenant)
@@ -34,13 +42,15 @@ def moved(leases: Leases, tenant: Tenant, uuid: str, total: int, pids: Collectio
     leases.grants.request_again(tenant)
 
 
-def _tell(tenant: Tenant, old: str, uuid: str, pids: Collection[int]) -> None:
+def _tell(leases: Leases, tenant: Tenant, old: str, uuid: str, pids: Collection[int]) -> None:
     for client in tenant.clients:
         there = client.pid in pids
         client.send(daemon_messages.moved(old, uuid if there else old))
         if there:
             client.memory = {uuid if u == old else u: has for u, has in client.memory.items()}
             client.details, client.runs, client.arriving = {}, {}, uuid
+            if leases.claims is not None:
+                leases.claims.move(client, old, uuid)
 
 
 def _reopen(leases: Leases, tenant: Tenant, old: str, totals: dict[str, int]) -> None:

@@ -163,8 +163,8 @@ class Tenant:
 
     def most_on(self, uuid: str) -> int:
         """Bytes that its processes may have on the device together, with what they round up. What
-        they say beyond that is not believed."""
-        return self.totals[uuid] + self._segments
+        they say beyond that is not believed. It may have had the device before it was moved."""
+        return {**self.former, **self.totals}[uuid] + self._segments
 
     @property
     def _segments(self) -> int:

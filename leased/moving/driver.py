@@ -11,6 +11,7 @@ from typing import Any
 from leased.base import children
 from leased.base.waiting import is_done_within
 from leased.moving.plan import Step
+from leased.processes.identity import ProcessId, process_id
 from leased.wire.device_bytes import uuid_bytes
 
 BEGIN_S = 30.0  # cuInit wakes GPUs that sleep
@@ -65,6 +66,12 @@ class Driver:
         if self._child.returncode is None:
             self._child.kill()
         await self._child.wait()
+
+    @property
+    def process(self) -> ProcessId | None:
+        """The child. None: it has ended."""
+        assert self._child
+        return process_id(self._child.pid) if self._child.returncode is None else None
 
     async def begin(self) -> dict[str, Any]:
         """has_map, uuids: see driver_child. DriverFault: there is no driver that can do it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 from collections.abc import Callable
 from ctypes import byref
@@ -147,7 +148,7 @@ class Driver(Library):
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer until the input ends, or nobody listens any more."""
     driver: Driver | None = None
     for line in sys.stdin:
         asked = json.loads(line)
@@ -157,4 +158,7 @@ def main() -> None:
             said = answer(asked)
         except (Fault, OSError, AttributeError) as fault:
             said = {"fault": str(fault)}
-        print(json.dumps(said), flush=True)
+        try:
+            os.write(1, json.dumps(said).encode() + b"\n")
+        except BrokenPipeError:
+            return

@@ -18,12 +18,14 @@ NAME = "moving"
 @dataclass(frozen=True)
 class Mark:
     """Processes of a job that are between two GPUs, by their UUIDs. job_id: 0 if an older release
-    has written it."""
+    has written it. asker: the process that has the driver take the steps, which may outlive the
+    daemon by one of them; None: not known."""
 
     job_id: int
     old: str
     new: str
     processes: tuple[ProcessId, ...]
+    asker: ProcessId | None = None
 
 
 class MarkFile:
@@ -32,23 +34,37 @@ class MarkFile:
     def __init__(self, directory: Path):
         self._path = directory / NAME
 
-    def write(self, job_id: int, old: str, new: str, processes: Iterable[ProcessId]) -> None:
+    def write(
+        self,
+        job_id: int,
+        old: str,
+        new: str,
+        processes: Iterable[ProcessId],
+        asker: ProcessId | None,
+    ) -> None:
         """OSError: it cannot be written, so nothing may be begun."""
-        pids = [[p.pid, p.start] for p in processes]
-        told = {"job_id": job_id, "old": old, "new": new, "processes": pids}
+        told = {
+            "job_id": job_id,
+            "old": old,
+            "new": new,
+            "processes": [[p.pid, p.start] for p in processes],
+            "asker": [asker.pid, asker.start] if asker else None,
+        }
         text_file.replace(self._path, json.dumps(told), sync=True)
 
     def read(self) -> Mark | None:
         """None: no move was under way."""
         try:
             told = json.loads(self._path.read_text())
+            asker = told.get("asker")
             return Mark(
                 int(told.get("job_id", 0)),
                 str(told["old"]),
                 str(told["new"]),
                 tuple(ProcessId(int(pid), int(start)) for pid, start in told["processes"]),
+                ProcessId(int(asker[0]), int(asker[1])) if asker else None,
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def remove(self) -> None:

@@ -290,7 +290,8 @@ class Mover:
         mark = self._mark.read()
         if mark is not None and mark.job_id != tenant.job_id and self._store.fault:
             raise Stays(f"that another job has moved cannot be stored: {self._store.fault}")
-        self._mark.write(tenant.job_id, move.old.uuid, move.new.uuid, move.pids.values())
+        gpus = move.old.uuid, move.new.uuid
+        self._mark.write(tenant.job_id, *gpus, move.pids.values(), driver.process)
         # Whoever ends the daemon waits until no process is between the GPUs.
         try:
             self._access.widen(move.pids, move.new.minor)
@@ -298,9 +299,7 @@ class Mover:
             self._mark.remove()
             raise
         try:
-            taken = asyncio.ensure_future(
-                steps.take_all(self._driver, driver, plan, move.old.uuid, move.new.uuid)
-            )
+            taken = asyncio.ensure_future(steps.take_all(self._driver, driver, plan, *gpus))
             try:
                 await asyncio.shield(taken)
             except asyncio.CancelledError:
@@ -310,8 +309,9 @@ class Mover:
             self._settle(move.pids, move.new if plan.has_moved else move.old)
         if plan.has_moved and self._leases.tenants.has(tenant):
             move.arrived = True
-            self._store.place(tenant.job_id, {move.new.uuid: move.total})
-            books.moved(self._leases, tenant, move.new.uuid, move.total, plan.processes.keys())
+            totals = books.arrives(tenant, *gpus, move.total)
+            self._store.place(tenant.job_id, totals)
+            books.moved(self._leases, tenant, move.old.uuid, totals, plan.processes.keys())
             if self._store.fault is None:
                 self._mark.remove()
             log.info("job %s has moved to GPU %d", move.job, move.new.index)

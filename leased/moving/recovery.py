@@ -6,6 +6,7 @@ mark is removed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
@@ -18,13 +19,15 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
 from leased.moving import steps
 from leased.moving.device_access import DeviceAccess
-from leased.moving.driver import Driver, DriverFault
+from leased.moving.driver import STEP_S, Driver, DriverFault, Lost
 from leased.moving.mark import Mark, MarkFile
-from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, Plan, Process, Step
+from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, TRIES, Plan, Process, Step
 from leased.processes.identity import ProcessId, alive
 from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
+
+LOOK_S = 0.05  # between looks whether who asked the driver has ended
 
 
 class Recovery:
@@ -77,7 +80,7 @@ class Recovery:
     def _ends(self, mark: Mark) -> tuple[str, str]:
         """The GPU on which the job is by the books, and the other one."""
         tenant = self._leases.tenants.get(mark.job_id)
-        has_moved = tenant is not None and mark.new in tenant.gang
+        has_moved = tenant is not None and tenant.gang[:1] == (mark.new,)
         return (mark.new, mark.old) if has_moved else (mark.old, mark.new)
 
     def _minors(self, job_id: int) -> list[int]:
@@ -91,28 +94,57 @@ class Recovery:
             "gpu-leased ended in the middle of a move: %s may be between two GPUs, and goes to %s",
             *(count(len(living), "process"), home),
         )
-        try:
-            async with self._driver() as driver:
-                await driver.begin()
-                plan = Plan({p.pid: await self._found(driver, p.pid) for p in living})
-                answer = await self._nvml.look([other])
-                there = nvml_answers.seen(answer, other, 1 << 50).processes
-                for pid, process in plan.processes.items():
-                    process.away = pid in there
-                plan.turn_back("gpu-leased has ended")
-                await steps.take_all(self._driver, driver, plan, home, other)
-        except (DriverFault, Silent, nvml_answers.Unsound) as fault:
-            log.error("they cannot be brought back: %s; cancel their job", fault)
-            return
+        await self._until_ended(mark.asker)
+        for tries_left in reversed(range(TRIES)):
+            try:
+                plan = await self._taken_back(mark, living, home, other)
+                break
+            except (DriverFault, Silent, nvml_answers.Unsound) as fault:
+                if isinstance(fault, Lost) and tries_left:
+                    continue
+                log.error("they cannot be brought back: %s; cancel their job", fault)
+                return
         if plan.lost:
             log.error("not all could be brought back%s", steps.lost(plan))
             return
         self._file.remove()
 
-    async def _found(self, driver: Driver, pid: int) -> Process:
+    async def _taken_back(self, mark: Mark, living: list[ProcessId], home: str, other: str) -> Plan:
+        """What has become of them. Lost: who asks the driver has ended."""
+        async with self._driver() as driver:
+            await driver.begin()
+            with contextlib.suppress(OSError):  # it is on the disk all the same
+                self._file.write(mark.job_id, mark.old, mark.new, living, driver.process)
+            until = asyncio.get_running_loop().time() + steps.LOCK_S
+            found = {p.pid: await self._found(driver, p, until) for p in living}
+            plan = Plan({pid: process for pid, process in found.items() if process is not None})
+            answer = await self._nvml.look([other])
+            there = nvml_answers.seen(answer, other, 1 << 50).processes
+            for pid, process in plan.processes.items():
+                process.away = pid in there
+            plan.turn_back("gpu-leased has ended")
+            await steps.take_all(self._driver, driver, plan, home, other)
+            return plan
+
+    @staticmethod
+    async def _until_ended(asker: ProcessId | None) -> None:
+        """It ends when the step is over that it is in: before that, what the driver says of the
+        processes may change. One that hangs is waited for as long as for any step."""
+        looks = round(STEP_S / LOOK_S)
+        while asker is not None and alive(asker) and looks:
+            await asyncio.sleep(LOOK_S)
+            looks -= 1
+
+    async def _found(self, driver: Driver, living: ProcessId, until: float) -> Process | None:
         """A process that was checkpointed is restored wherever that was: nothing says where, until
-        it is there."""
-        process = Process(await driver.state(pid))
+        it is there. None: it has just ended. until: as state_at_rest()."""
+        pid = living.pid
+        try:
+            process = Process(await steps.state_at_rest(driver, pid, until))
+        except DriverFault as fault:
+            if isinstance(fault, Lost) or alive(living):
+                raise
+            return None
         if process.state == CHECKPOINTED:
             with contextlib.suppress(DriverFault):
                 await driver.take(Step(pid, RESTORE), "", "")

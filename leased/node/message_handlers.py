@@ -100,12 +100,12 @@ def _ready(_: Leases, __: Tenant, client: Client, ___: client_messages.Ready) ->
 def _claim(leases: Leases, tenant: Tenant, client: Client, message: client_messages.Claim) -> None:
     """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
-    bounded = message._replace(bytes=size, least=min(message.least, size))
-    if desk is None or not tenant.swaps or message.uuid not in tenant.gang:
-        granted = daemon_messages.claimed(lib.GL_CLAIM_GRANTED, message.number, message.uuid, size)
-        client.send(granted)
+    uuid = client.arriving or message.uuid  # it may have said this before it knew that it was moved
+    bounded = message._replace(uuid=uuid, bytes=size, least=min(message.least, size))
+    if desk is None or not tenant.swaps or uuid not in tenant.gang:
+        client.send(daemon_messages.claimed(lib.GL_CLAIM_GRANTED, message.number, uuid, size))
     else:
-        most = tenant.totals[message.uuid]
+        most = tenant.totals[uuid]
         bounded = bounded._replace(bytes=min(size, most), least=min(bounded.least, most))
         desk.claim(client, tenant.job_id, bounded)
 

@@ -42,8 +42,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct claim *claims; /* those for whose answers threads wait */
 static struct {
 	uint64_t granted, step; /* bytes */
-	uint8_t uuid[GL_UUID_BYTES];
-	bool has_less; /* the process has freed much, and the daemon has to be told */
+	bool has_less;          /* the process has freed much, and the daemon has to be told */
 } devices[MAX_DEVICES];
 static uint64_t last_number;
 static bool offered;    /* the connected daemon understands claims */
@@ -56,15 +55,13 @@ static uint64_t rounded(uint64_t bytes, uint64_t step, uint64_t most)
 	return up < most || most < bytes ? up : most;
 }
 
-static struct gl_claim claim_of(const uint8_t uuid[16], uint64_t bytes, uint64_t least)
+/* Of which GPU it is, is written when it is sent: the process may move to another one before. */
+static struct gl_claim claim_of(uint64_t bytes, uint64_t least)
 {
-	struct gl_claim message = {.header = message_header(GL_CLAIM, sizeof(message)),
-	                           .number = ++last_number,
-	                           .bytes = bytes,
-	                           .least = least};
-
-	memcpy(message.uuid, uuid, GL_UUID_BYTES);
-	return message;
+	return (struct gl_claim){.header = message_header(GL_CLAIM, sizeof(struct gl_claim)),
+	                         .number = ++last_number,
+	                         .bytes = bytes,
+	                         .least = least};
 }
 
 /* The claim for the device that is under way, or NULL. The caller holds the lock. */
@@ -102,7 +99,7 @@ static bool lacks(CUdevice device)
 	return offered && memory_used(device) > devices[device].granted;
 }
 
-CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t limit)
+CUresult claim_cover(CUdevice device, uint64_t limit)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct claim claim = {.device = device, .limit = limit};
@@ -111,13 +108,12 @@ CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t limit)
 	lock_take(&lock);
 	step = step > LARGEST_STEP ? LARGEST_STEP : step ? step : 1;
 	devices[device].step = step;
-	memcpy(devices[device].uuid, uuid, GL_UUID_BYTES);
 	while (lacks(device) && claim_for(device))
 		lock_wait(&lock, &changed);
 	if (lacks(device)) {
 		devices[device].has_less = false;
 		used = memory_used(device);
-		claim.message = claim_of(uuid, rounded(used, step, limit), used);
+		claim.message = claim_of(rounded(used, step, limit), used);
 		send_and_wait(&claim);
 		if (claim.answered && claim.message.bytes < claim.message.least)
 			result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -134,7 +130,7 @@ static bool claim_less(struct claim *claim, uint64_t used)
 
 	if (claim->answered || claim->lost || claim->message.least <= used + step)
 		return false;
-	claim->message = claim_of(devices[claim->device].uuid, bytes, used);
+	claim->message = claim_of(bytes, used);
 	claim->sent = false;
 	if (devices[claim->device].granted > bytes)
 		devices[claim->device].granted = bytes;
@@ -203,26 +199,28 @@ void claims_forget_daemon(void)
 bool claims_next_message(struct gl_claim *next)
 {
 	struct claim *claim = NULL;
-	bool found = false;
+	CUdevice device = -1;
 
 	lock_take(&lock);
-	for (int d = 0; offered && !found && d < MAX_DEVICES; d++) {
+	for (int d = 0; offered && device < 0 && d < MAX_DEVICES; d++) {
 		if (devices[d].has_less) {
-			*next = claim_of(devices[d].uuid, devices[d].granted, 0);
+			*next = claim_of(devices[d].granted, 0);
 			devices[d].has_less = false;
-			found = true;
+			device = d;
 		}
 	}
-	claim = offered && !found ? claims : NULL;
+	claim = offered && device < 0 ? claims : NULL;
 	while (claim && (claim->sent || claim->lost))
 		claim = claim->next;
 	if (claim) {
 		claim->sent = true;
 		*next = claim->message;
-		found = true;
+		device = claim->device;
 	}
+	if (device >= 0)
+		memcpy(next->uuid, device_uuid(device), GL_UUID_BYTES);
 	lock_give(&lock);
-	return found;
+	return device >= 0;
 }
 
 void claims_answer(const struct gl_claimed *answer)

@@ -11,9 +11,9 @@
 /* -- threads that allocate or free device memory; they hold no lock ------------------- */
 
 /* The process has counted what it is about to allocate in memory_used(); `limit` is what its job
- * may have on the device. May wait for the daemon. CUDA_ERROR_OUT_OF_MEMORY: the node has too
- * little host memory for what might then have to be evicted. */
-CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t limit);
+ * may have on the device, whose UUID is known. May wait for the daemon. CUDA_ERROR_OUT_OF_MEMORY:
+ * the node has too little host memory for what might then have to be evicted. */
+CUresult claim_cover(CUdevice device, uint64_t limit);
 /* The process has freed memory, which memory_used() no longer has. */
 void claim_freed(CUdevice device);
 

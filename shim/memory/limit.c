@@ -42,7 +42,7 @@ CUresult limit_take(CUdevice device, uint64_t size)
 	for (int attempt = 0; attempt < 2; attempt++) {
 		others = tenant_others(uuid);
 		if (used_take(device, size, limit > others ? limit - others : 0)) {
-			if (!claim_cover(device, uuid, limit))
+			if (!claim_cover(device, limit))
 				return CUDA_SUCCESS;
 			limit_give(device, size);
 		}

@@ -49,3 +49,13 @@ bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, 
 		memory_count(device, MEMORY_fixed, -shortage->bytes);
 	return false;
 }
+
+bool shortage_pause(uint64_t *since)
+{
+	if (atomic_load(&daemon_away))
+		*since = now_ns();
+	if (now_ns() - *since >= EVICTION_WAIT_NS)
+		return false;
+	pause_us(EVICTION_PAUSE_US);
+	return true;
+}

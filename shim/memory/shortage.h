@@ -23,6 +23,11 @@ struct shortage {
  * `result` is final. */
 bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, uint64_t size);
 
+/* The same for who has memory that counts already, and may not wait for the lease: pauses before
+ * the next attempt, and returns true; false: others have had their time. *since: now_ns() before
+ * the first attempt. */
+bool shortage_pause(uint64_t *since);
+
 /* Of the client thread: while the daemon is away nobody lets other jobs evict, so that the time for
  * it begins when the daemon is there again. */
 void shortage_daemon_away(bool away);

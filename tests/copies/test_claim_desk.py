@@ -150,3 +150,24 @@ def test_a_claim_that_is_never_granted_keeps_no_other_jobs_waiting() -> None:
     loop.advance(LOOK_S)
     assert large[-1].heard == {lib.GL_CLAIM_WAITS: 1}
     assert sum(process.heard[lib.GL_CLAIM_GRANTED] for process in large) == 2
+
+
+def test_what_a_process_has_claimed_and_waits_for_moves_with_it() -> None:
+    (desk, node, loop), (one, other) = full_desk(), (Process(), Process())
+    node.budget_bytes = ROOM
+    desk.claim(one, 1, claim(1, ROOM // 2))
+    desk.claim(other, 2, claim(1, ROOM))
+    assert (one.heard, other.heard) == ({lib.GL_CLAIM_GRANTED: 1}, {lib.GL_CLAIM_WAITS: 1})
+    desk.settled = lambda: settled
+    settled = False
+    desk.claim(one, 1, claim(2, ROOM // 4))
+    for process in (one, other):
+        desk.move(process, UUID, EMPTY)
+    assert desk.claims.claimed == {EMPTY: {1: ROOM // 2}}
+    settled, node.budget_bytes = True, 4 * ROOM
+    loop.advance(1)
+    assert (one.heard, other.heard) == (
+        {lib.GL_CLAIM_GRANTED: 2},
+        {lib.GL_CLAIM_WAITS: 1, lib.GL_CLAIM_GRANTED: 1},
+    )
+    assert desk.claims.claimed == {EMPTY: {1: ROOM // 4, 2: ROOM}}

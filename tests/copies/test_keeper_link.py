@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from leased.copies import keeper_link, node_memory
-from leased.copies.asks import AT_ONCE
+from leased.copies.asks import AT_ONCE, OF_A_JOB
 from leased.copies.keeper_link import LONGEST, SOCKET, KeeperLink
 from leased.copies.node_memory import UNIT, NodeMemory
 from leased.copies.pool import LARGEST, Job, Key
@@ -144,6 +144,37 @@ async def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_d
     assert link.connected
     link.close()
     keeper.close()
+
+
+async def test_nobody_waits_for_a_keeper_that_hangs(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes have memory of their own. What the keeper makes of it all the same is ended."""
+    monkeypatch.setattr(keeper_link, "SILENT_S", 0.05)
+    monkeypatch.setattr(keeper_link, "RETRY_S", 0.05)
+    keeper, link, memory = connected(short_dir / SOCKET, {})
+    asker, said = Process(), list[str]()
+    monkeypatch.setattr(asker, "say", said.append)
+    for number in range(AT_ONCE + 1):
+        memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(number, UNIT))
+    await asker.heard.wait()
+    assert memory.pool.total == 0
+    assert said == ["gets no host memory for copies: gpu-leased-copies does not answer"]
+    asker.heard.clear()
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(AT_ONCE + 1, UNIT))
+    await asker.heard.wait()
+    heard = [keeper.read() for _ in range(OF_A_JOB + AT_ONCE + 2)]
+    made = [each for each in heard if each["op"] == "make"]
+    for asked in made:
+        keeper.answer(asked)
+    assert len(made) == OF_A_JOB
+    assert {each["name"] for each in made} < {e["name"] for e in heard if e["op"] == "end"}
+    memory.take(asker, Job(1, 1000, 1 << 40), client_messages.HostTake(1, UNIT))
+    await asyncio.to_thread(keeper.make)
+    assert await asker.offered.get()
+    assert memory.pool.total == UNIT
+    assert link.connected
+    close(memory, asker, keeper)
 
 
 async def test_what_was_given_back_does_not_count_again_after_a_new_connection(

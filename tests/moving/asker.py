@@ -16,9 +16,13 @@ def _named(leased: Leased, name: bytes) -> list[int]:
     return [pid for pid in children if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def kill_the_asker(leased: Leased) -> None:
+def askers(leased: Leased) -> list[int]:
     """Of the daemon's children the one that asks the driver."""
-    for child in _named(leased, b"driver_child"):
+    return _named(leased, b"driver_child")
+
+
+def kill_the_asker(leased: Leased) -> None:
+    for child in askers(leased):
         os.kill(child, signal.SIGKILL)
 
 

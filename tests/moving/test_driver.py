@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from leased.moving.driver import Driver
+from leased.base import children
+from leased.moving.driver import CHILD, Driver
 from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step
 from tests.emugpu.server import EmulatedGpu
 from tests.support.programs import SET_UP, line, output, tell
@@ -49,3 +50,14 @@ def test_a_child_takes_over_wherever_the_one_before_has_ended(
     tell(program)
     assert line(program) == "01"
     output(program)
+
+
+def test_a_child_whose_daemon_has_ended_in_its_step_says_nothing() -> None:
+    """Its answer reaches nobody, which is no fault for the journal."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(children.python(CHILD), stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        assert child.stdout
+        child.stdout.close()
+        child.stdout = None
+        assert child.communicate(b'{"op": "begin"}\n')[1] == b""
+    assert child.returncode == 0

@@ -20,7 +20,7 @@ from leased.metrics import job_mapping
 from leased.saving.still import StillJob, take
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.moving.asker import kill_the_asker
+from tests.moving.asker import askers, kill_the_asker
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import CHECK, SET_UP, line, output, programs, tell
@@ -120,9 +120,9 @@ def take_turns(
     return jobs
 
 
-def begin_move(leased: Leased) -> Path:
-    """Move the first job to the second GPU, until the driver's part has begun; returns the mark."""
-    asked(leased, op="move", job_id=1, gpu="1")
+def begin_move(leased: Leased, gpu: int = 1) -> Path:
+    """Move the first job to a GPU, until the driver's part has begun; returns the mark."""
+    asked(leased, op="move", job_id=1, gpu=str(gpu))
     mark = leased.prefix / "state" / "moving"
     wait_until("the driver's part to begin", mark.exists)
     return mark
@@ -338,28 +338,58 @@ def test_a_moved_job_stays_moved_over_a_restart(tenant: Start, leased: Leased) -
     output(job)
 
 
-def test_a_process_that_begins_later_is_on_the_old_gpu_and_the_job_leases_both(
-    tenant: Start, leased: Leased
-) -> None:
-    code = PAIR.replace("range(2)", "range(1)").replace(
-        "for order in sys.stdin:",
-        """
+# One of them, and another one at the order "more".
+MORE = PAIR.replace("range(2)", "range(1)").replace(
+    "for order in sys.stdin:",
+    """
 for order in sys.stdin:
     if order == "more\\n":
         both.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
         print(both[-1].stdout.readline().strip(), flush=True)
         continue""",
-    )
-    job = tenant(1, "tq:1,memory:swap", "-c", code, PROGRAM, "16")
+)
+
+
+def gpus_of(leased: Leased, job: int) -> list[int]:
+    return sorted(gpu["index"] for gpu in asked(leased, op="mine", job_id=job)["jobs"][0]["gpus"])
+
+
+def test_a_process_that_begins_later_is_on_the_old_gpu_and_the_job_leases_both(
+    tenant: Start, leased: Leased
+) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", MORE, PROGRAM, "16")
     assert line(job) == "ready"
     assert move(leased, 1, 1) == ExitStatus.DONE
     tell(job, "more")
     assert line(job) == "ready"
     assert works(job) == "01 00"
-    gpus = asked(leased, op="mine", job_id=1)["jobs"][0]["gpus"]
-    assert sorted(gpu["index"] for gpu in gpus) == [0, 1]
+    assert gpus_of(leased, 1) == [0, 1]
     with pytest.raises(Refused, match="has 2 GPUs"):
         asked(leased, op="move", job_id=1, gpu="0")
+    output(job)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_process_may_begin_on_the_old_gpu_while_the_job_crosses(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, *, moves: bool
+) -> None:
+    """Or while it does not, as the driver's last step fails."""
+    job = tenant(1, "tq:1,memory:swap", "-c", MORE, PROGRAM, "16")
+    assert line(job) == "ready"
+    assert move(leased, 1, 1) == ExitStatus.DONE
+    assert works(job) == "01"
+    if not moves:
+        emulated_gpu.fail(0, "unlock", 1)
+    begin_move(leased, 0)
+    (asker,) = askers(leased)
+    os.kill(asker, signal.SIGSTOP)
+    tell(job, "more")
+    wait_until("it to begin", lambda: gpus_of(leased, 1) == [0, 1])
+    os.kill(asker, signal.SIGCONT)
+    wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
+    assert line(job) == "ready"
+    assert works(job) == ("00 00" if moves else "01 00")
+    assert gpus_of(leased, 1) == ([0] if moves else [0, 1])
     output(job)
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import json
 import shutil
 import sqlite3
+import subprocess
+import termios
+from array import array
 from pathlib import Path
 
 import pytest
 
 from leased.api.client import ask
+from leased.base import children
 from leased.cli.subcommand import ExitStatus
-from leased.moving.driver import Driver
+from leased.moving.driver import CHILD, LOCK_MS, Driver
 from leased.moving.mark import NAME, MarkFile
 from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step
-from leased.processes.identity import process_id
+from leased.processes import procfs
+from leased.processes.identity import ProcessId, process_id
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.moving.test_moves import PROGRAM, move, works
@@ -25,18 +32,28 @@ from tests.slurm.processes import wait_until
 from tests.support.children import children_of
 from tests.support.programs import line, output
 
-pytestmark = pytest.mark.emulated(model="emu-h200-medium", devices=2)
+pytestmark = [
+    pytest.mark.emulated(model="emu-h200-medium", devices=2),
+    pytest.mark.daemon(hurried=["leased.moving.steps.LOCK_S=0.5"]),
+]
 TO_THE_OTHER = (LOCK, CHECKPOINT, RESTORE, UNLOCK)
 JOB = 1
+ENDS_SLOWLY = (
+    PROGRAM
+    + """
+ok(spin(5_000_000_000)); say("works")
+ok(d.cuCtxSynchronize()); check(p, n, turn); say("right")
+"""
+)
 
 
 class Node:
     """A job on the first GPU, and a daemon that ends and starts again."""
 
-    def __init__(self, tenant: Start, leased: Leased):
+    def __init__(self, tenant: Start, leased: Leased, program: str):
         self.leased = leased
         self.state = leased.prefix / "state"
-        self.job = tenant(JOB, "tq:1,memory:swap", "-c", PROGRAM, "16")
+        self.job = tenant(JOB, "tq:1,memory:swap", "-c", program, "16")
         assert line(self.job) == "ready"
         assert works(self.job) == "00"
         (self.pid,) = children_of(self.job.pid)
@@ -77,11 +94,11 @@ class Node:
 
         asyncio.run(take())
 
-    def marks(self) -> None:
-        """As a daemon that moves it to the second GPU."""
+    def marks(self, asker: ProcessId | None = None) -> None:
+        """As a daemon that moves it to the second GPU. asker: what asks the driver for it."""
         process = process_id(self.pid)
         assert process
-        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process])
+        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process], asker)
 
     def starts(self) -> None:
         self.leased.start()
@@ -98,11 +115,65 @@ class Node:
 
 @pytest.fixture
 def node(
-    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+    tenant: Start,
+    leased: Leased,
+    emulated_gpu: EmulatedGpu,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Node:
+    """Parameter: the job's program, if it is another one."""
     for name, value in emulated_gpu.env.items():
         monkeypatch.setenv(name, value)  # for the test's own calls of the driver
-    return Node(tenant, leased)
+    return Node(tenant, leased, getattr(request, "param", PROGRAM))
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_step_that_goes_on_without_the_daemon_is_waited_for(node: Node, taken: int) -> None:
+    """What asks the driver ends when the driver has answered it."""
+    node.leased.kill()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as asker:
+        node.marks(process_id(asker.pid))
+        node.leased.start()
+        said = "in the middle of a move"
+        wait_until("the next one to see it", lambda: said in node.leased.log.read_text())
+        assert (node.state / NAME).exists()
+        node.takes(*TO_THE_OTHER[:taken])
+        assert (node.state / NAME).exists()
+        asker.communicate()
+    wait_until("the mark to be removed", lambda: not (node.state / NAME).exists())
+    node.is_on(0)
+
+
+def has_asked(asker: subprocess.Popen[bytes]) -> bool:
+    """Whether it has read what it is to ask, and waits for the driver."""
+    assert asker.stdin
+    unread = array("i", [0])
+    fcntl.ioctl(asker.stdin, termios.FIONREAD, unread)
+    seen = procfs.stat(asker.pid)
+    return not unread[0] and seen is not None and seen.state == "S"
+
+
+@pytest.mark.daemon
+@pytest.mark.parametrize("node", [ENDS_SLOWLY], indirect=True)
+def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(node: Node) -> None:
+    """It waits for a kernel."""
+    job = node.job
+    assert job.stdin
+    job.stdin.close()
+    job.stdin = None
+    assert line(job) == "works"
+    node.leased.kill()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(children.python(CHILD), stdin=pipe, stdout=pipe) as asker:
+        assert asker.stdin
+        request = {"op": LOCK, "pid": node.pid, "patience_ms": LOCK_MS}
+        asker.stdin.write(json.dumps(request).encode() + b"\n")
+        asker.stdin.flush()
+        wait_until("the driver to be asked", lambda: has_asked(asker))
+        asker.kill()
+    node.marks()
+    node.starts()
+    assert output(job) == "right\n"
 
 
 @pytest.mark.parametrize("taken", [*range(5), "back"])

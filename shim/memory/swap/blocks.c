@@ -111,10 +111,8 @@ void block_end(struct block *block)
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
 	lock_take(&swap_lock);
-	lane->bytes -= block->size;
 	lane->resident -= resident;
 	lock_give(&swap_lock);
-	limit_give(lane->device, block->size);
 	free(block);
 	memory_changed();
 }
@@ -126,16 +124,21 @@ static void forget(struct block *block)
 	lane_leave(block);
 }
 
-/* The caller holds swap_lock, which is given up. Who moves the block's last segment ends it. */
+/* The caller holds swap_lock, which is given up. Who moves the block's last segment ends it; the
+ * program, which has freed it, may allocate as much at once. */
 static void drop(struct block *block)
 {
+	CUdevice device = block->lane->device;
+	uint64_t size = block->size;
 	bool moves;
 
 	forget(block);
+	block->lane->bytes -= size;
 	moves = block->n_moving;
 	lock_give(&swap_lock);
 	if (!moves)
 		block_end(block);
+	limit_give(device, size);
 }
 
 void block_drop(struct block *block)
@@ -176,20 +179,19 @@ static CUresult back_segment(struct segment *segment)
 }
 
 /* Makes physical memory for all segments. If the device is full this waits for other jobs to evict
- * memory, up to EVICTION_WAIT_NS: the job is within its limit, and the daemon sees from the report
- * of this process's memory how much is needed. */
+ * memory: the job is within its limit, and the daemon sees from the report of this process's memory
+ * how much is needed. */
 static CUresult back_block(struct block *block)
 {
-	uint64_t start = now_ns();
+	uint64_t since = now_ns();
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned int i = 0; i < block->n && !result; i++) {
 		result = back_segment(&block->segments[i]);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			memory_reclaim(false);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < EVICTION_WAIT_NS) {
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && shortage_pause(&since)) {
 			memory_changed();
-			pause_us(EVICTION_PAUSE_US);
 			result = back_segment(&block->segments[i]);
 		}
 	}

@@ -8,6 +8,7 @@
 #include "base/passing.h"
 #include "driver/lookup.h"
 #include "memory/carried.h"
+#include "memory/changes.h"
 #include "memory/swap/chunks.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ static void give(struct copy *copy)
 	lock_give(&chunks_lock);
 	descriptor_close(&one->file);
 	free(one);
+	memory_changed();
 }
 
 static void pin(const struct part *part)
@@ -145,6 +147,12 @@ void carried_move_ends(void)
 	takes = false;
 	ends = true;
 	carrier_end_if_done();
+	memory_changed();
+}
+
+bool carrier_brings_back(void)
+{
+	return ends && any_carried();
 }
 
 void carried_forget_daemon(void)

@@ -33,6 +33,10 @@ bool carrier_is_there(void);
 /* Requests without an answer. */
 unsigned int carrier_busy(void);
 
+/* Is the move over, and something still to be brought back? Until then that is on its GPU twice for
+ * a moment, a piece at a time. */
+bool carrier_brings_back(void);
+
 /* -- without swap_lock ----------------------------------------------------------------- */
 
 /* Asks for a segment, which is being moved, to be taken away or to be brought back. */

@@ -36,6 +36,7 @@
 #include "driver/lookup.h"
 #include "memory/ranges.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/carrier.h"
 #include "memory/swap/clean_check.h"
 #include "memory/swap/deferred_free.h"
 #include "memory/swap/lane.h"
@@ -157,6 +158,17 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 
 /* -- reports ---------------------------------------------------------------------- */
 
+/* What comes back by a carrier needs room for a piece more, which other jobs have to leave free:
+ * else none of them and of this one might ever have all of its memory. */
+static void report(CUdevice device, struct gl_device *out)
+{
+	const struct lane *lane = lane_of(device);
+
+	lane_report(device, out);
+	if (lane->usable && carrier_brings_back())
+		out->fixed += 2 * lane->piece;
+}
+
 static bool find(CUdeviceptr pointer, struct memory_place *out)
 {
 	struct memory_range range;
@@ -183,7 +195,7 @@ const struct memory_kind swapped_memory = {
     .allocate = allocate,
     .free = swap_free,
     .find = find,
-    .report = lane_report,
+    .report = report,
     .explain = explain,
     .reclaim = swap_free_deferred,
     .context_ends = lanes_context_ends,

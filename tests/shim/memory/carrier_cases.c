@@ -229,6 +229,33 @@ void what_a_carrier_leaves_away_comes_by_the_next_one(void)
 	CHECK(finished && filled(pointer, ALL, 1));
 }
 
+/* It is on the new GPU twice for a moment: if other jobs left no room for that, it never came. */
+void what_a_carrier_brings_back_asks_for_room_for_a_piece_more(void)
+{
+	struct gl_grant grant;
+	bool finished = false;
+	int end;
+
+	hold();
+	grant = grant_of(fake_rooms.limit);
+	swapped_block(ALL, 1);
+	end = lend();
+	begin_leaving();
+	for (int i = 0; i < MANY && memory_mover.step(); i++)
+		take_away(end);
+	CHECK(reported().resident == 0 && reported().fixed == 0); /* it is on the other GPU */
+	carried_move_ends();
+	CHECK(reported().bytes == ALL && reported().fixed >= PIECE);
+	memory_mover.restore(&grant);
+	for (int i = 0; i < MANY && !finished; i++) {
+		memory_mover.step();
+		bring_back(end);
+		finished = memory_mover.restore_finished();
+	}
+	CHECK(finished && reported().resident == ALL && reported().fixed == 0);
+	close(end);
+}
+
 /* The program has freed what was away: a carrier that the process keeps would hold up the next
  * move of its job. */
 void a_carrier_that_comes_when_nothing_is_away_any_more_is_let_go(void)

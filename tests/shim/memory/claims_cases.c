@@ -5,6 +5,7 @@
  */
 #include "base/debug.h"
 #include "base/locks.h"
+#include "driver/devices.h"
 #include "gate/waiting.h"
 #include "memory/claims.h"
 #include "memory/used.h"
@@ -26,13 +27,19 @@
 #define LIMIT UINT64_C(6400) /* a step is 100 bytes */
 #define PATIENCE_S 60
 
-static const uint8_t uuid[GL_UUID_BYTES] = {1};
+static uint8_t uuid[GL_UUID_BYTES] = {1};
 static uint64_t has;          /* bytes that the daemon believes the process may have */
 static _Atomic uint64_t used; /* bytes that the process has */
 static atomic_int waiting;    /* threads that wait for the daemon, or for one another */
 
 void client_wake(void)
 {
+}
+
+const uint8_t *device_uuid(CUdevice device)
+{
+	(void)device;
+	return uuid;
 }
 
 uint64_t memory_used(CUdevice device)
@@ -111,7 +118,7 @@ static void hear_rest(void)
 
 static void *cover(void *nothing)
 {
-	CHECK(claim_cover(0, uuid, LIMIT) == CUDA_SUCCESS);
+	CHECK(claim_cover(0, LIMIT) == CUDA_SUCCESS);
 	return nothing;
 }
 
@@ -230,6 +237,19 @@ static void what_is_freed_after_that_is_told(void)
 	CHECK(has == 200);
 }
 
+static void of_a_process_that_has_moved_it_is_told_of_the_new_gpu(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim claim = hear();
+
+	answer(&claim);
+	end(more);
+	uuid[0] = 2;
+	leave(100);
+	claim = hear();
+	CHECK(claim.uuid[0] == 2 && claim.bytes == 200);
+}
+
 /* Each counts what the one before has claimed; the daemon believes what it has heard last. */
 static void of_two_threads_the_larger_claim_counts(void)
 {
@@ -301,6 +321,7 @@ static const struct {
     CASE(much_that_is_freed_while_a_claim_is_under_way_makes_it_smaller),
     CASE(a_thread_that_allocates_meanwhile_waits_for_the_smaller_claim),
     CASE(what_is_freed_after_that_is_told),
+    CASE(of_a_process_that_has_moved_it_is_told_of_the_new_gpu),
     CASE(of_two_threads_the_larger_claim_counts),
     CASE(a_claim_that_a_daemon_takes_with_it_holds_nobody_up),
     CASE(a_claim_that_waits_is_repeated_to_the_next_daemon),

@@ -24,6 +24,7 @@
 	CASE(only_what_others_lack_leaves)                                                         \
 	CASE(what_nobody_touched_is_not_copied_again)                                              \
 	CASE(it_comes_before_its_turn)                                                             \
+	CASE(what_is_freed_while_it_leaves_may_be_allocated_again_at_once)                         \
 	CASE(a_restore_goes_on_after_a_revoke)                                                     \
 	CASE(all_kinds_come_with_one_lease)
 
@@ -69,6 +70,7 @@
 	CASE(a_carrier_leaves_the_program_descriptors)                                             \
 	CASE(a_carrier_that_is_lost_on_its_way_is_asked_for_again)                                 \
 	CASE(what_a_carrier_leaves_away_comes_by_the_next_one)                                     \
+	CASE(what_a_carrier_brings_back_asks_for_room_for_a_piece_more)                            \
 	CASE(a_carrier_that_comes_when_nothing_is_away_any_more_is_let_go)
 
 /* rest_cases.c */

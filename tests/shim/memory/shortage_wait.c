@@ -2,8 +2,8 @@
  * time: the clock, the gate and the driver are fakes.
  *
  * shortage_wait AWAY_S LEASED_S: the daemon is away from 5 s on, for so many seconds; and the
- * process waits for a lease for so long, once, after 5 s. Prints after how many seconds the
- * allocation is given up.
+ * process waits for a lease for so long, once, after 5 s; -1: it may not wait for one. Prints after
+ * how many seconds the allocation is given up.
  */
 #include "base/debug.h"
 #include "driver/devices.h"
@@ -76,13 +76,17 @@ void memory_count(CUdevice device, enum memory_row row, int64_t bytes)
 int main(int argc, char **argv)
 {
 	struct shortage shortage = {0};
+	uint64_t since = BEGAN;
+	bool may_wait;
 
 	if (argc != 3)
 		return 2;
 	away_from = BEGAN + 5 * S;
-	leased = strtoull(argv[2], NULL, 10) * S;
+	may_wait = atoi(argv[2]) >= 0;
+	leased = may_wait ? strtoull(argv[2], NULL, 10) * S : 0;
 	back = away_from + strtoull(argv[1], NULL, 10) * S;
-	while (shortage_wait(&shortage, CUDA_ERROR_OUT_OF_MEMORY, 0, 1))
+	while (may_wait ? shortage_wait(&shortage, CUDA_ERROR_OUT_OF_MEMORY, 0, 1)
+	                : shortage_pause(&since))
 		;
 	printf("%llu\n", (unsigned long long)((now - BEGAN + S / 2) / S));
 	return 0;

@@ -43,6 +43,31 @@ void it_comes_before_its_turn(void)
 	CHECK(fake_driver.used[0] == 8 * MIB);
 }
 
+void what_is_freed_while_it_leaves_may_be_allocated_again_at_once(void)
+{
+	CUdeviceptr pointer;
+
+	fake_rooms.limit = 24 * MIB;
+	fake_rooms.cleans =
+	    false; /* a device is waited for when it computes the first fingerprint */
+	hold();
+	pointer = swapped_block(24 * MIB, 1);
+	fake_driver.hold_events = true;
+	memory_mover.allow_eviction();
+	evict_on(0, 24 * MIB);
+	for (int i = 0; i < 100; i++)
+		memory_mover.step();
+	CHECK(fake_driver.copied_out > 0 && fake_driver.used[0] > 0);
+	OK(cuMemFree_v2(pointer));
+	pointer = allocate(&swapped_memory, 24 * MIB);
+	CHECK(memory_used(0) == 24 * MIB && reported().bytes == 24 * MIB);
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(memory_used(0) == 24 * MIB && reported().bytes == 24 * MIB);
+	OK(cuMemFree_v2(pointer));
+	CHECK(memory_used(0) == 0 && fake_driver.used[0] == 0);
+}
+
 void a_restore_goes_on_after_a_revoke(void)
 {
 	struct gl_grant grant = grant_of(24 * MIB);
