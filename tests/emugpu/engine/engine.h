@@ -45,9 +45,7 @@ struct frame {
 	uint32_t block;
 	uint32_t pins;
 	uint64_t used; /* grows with each use: the smallest is the least recently used */
-	/* Of a free one: whether it has bytes of memory that has ended. Without the lock it goes
-	 * from WIPING to CLEAN, and in no other way. */
-	_Atomic enum { CLEAN, STALE, WIPING } state;
+	bool stale;    /* a free one that has bytes of memory that has ended */
 };
 
 #define NO_FRAME UINT32_MAX
@@ -57,6 +55,8 @@ struct block {
 	bool dirty;     /* written since it was last copied to the host */
 	bool written;   /* data has been written to it */
 	bool saved;     /* it is in the image of its allocation */
+	bool filled;    /* all its words are to be `fill`; block_data() sets them */
+	uint32_t fill;
 	uint32_t added; /* to each of its words by kernels; block_data() does it */
 };
 
@@ -155,8 +155,11 @@ struct op {
 	struct stream *stream;
 	uint64_t seq;
 	uint64_t arg[8];
-	uint8_t *data; /* EMU_WRITE: the bytes to write; EMU_READ: the connection for the reply */
-	uint64_t done; /* progress in bytes */
+	uint8_t *data;      /* EMU_WRITE: the bytes to write; EMU_READ: the bytes for the reply;
+	                     * EMU_READ_TO, EMU_WRITE_FROM: a window of them, which is made when it is
+	                     * first needed */
+	uint64_t window;    /* where in the operation's bytes `data` begins */
+	uint64_t done;      /* progress in bytes */
 	uint64_t delivered; /* EMU_READ_TO: bytes that the client has received; EMU_WRITE_FROM:
 	                     * bytes that have arrived here */
 	uint64_t result;    /* EMU_CHECKSUM: the sum so far */
@@ -294,8 +297,6 @@ struct device {
 	uint8_t *memory;
 	struct frame *frames;
 	uint32_t n_frames;
-	pthread_cond_t released; /* a frame */
-	pthread_t wiper;
 	uint64_t stamp;
 	struct account *accounts;
 	enum emu_status error;
@@ -380,13 +381,19 @@ struct alloc *alloc_find(const struct process *process,
                          uint64_t pointer); /* finds it by its own address */
 uint64_t blocks_of(const struct device *device, uint64_t size);
 uint64_t take_addresses(uint64_t size, uint64_t alignment);
-/* Its bytes, with what kernels have added. */
+/* Its bytes, with all that is still to be done to them. */
 uint8_t *block_data(struct alloc *alloc, uint32_t index);
+/* Where to write bytes from an offset on. What they replace is not done before. */
+uint8_t *block_target(struct alloc *alloc, uint32_t index, uint64_t offset, uint64_t bytes);
+/* Copies bytes of it. */
+void block_read(struct alloc *alloc, uint32_t index, uint64_t offset, uint64_t bytes, uint8_t *to);
+/* Sets all its words, or adds to them, when somebody reads them: most programs of the tests do so
+ * many times before they look. */
+void block_fill(struct alloc *alloc, uint32_t index, uint32_t word);
+void block_add(struct alloc *alloc, uint32_t index, uint32_t value);
 /* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
                               uint64_t *moved_out);
-/* Wipes what has been released of a device, for ever; of a thread of its own, without the lock. */
-void *memory_wipe(void *device);
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
 uint64_t device_free_bytes(const struct device *device);
 /* What NVML says of a process: a card leaves managed memory out. */
@@ -483,6 +490,9 @@ const uint8_t *fingerprint_values(struct fingerprint *f, uint64_t *size);
 
 /* work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
 uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
+/* EMU_READ_TO, EMU_WRITE_FROM: how many of their bytes `data` has at once, which are a few more
+ * than the link takes in a slice. Others: 0. */
+uint64_t window_size(const struct op *op);
 
 /* Operations that take no time: writing a word of device memory, and waiting for one. */
 void value_write(struct op *op);

@@ -416,33 +416,32 @@ static void deliver(struct op *op)
 	uint64_t from = op->delivered;
 	enum emu_status status;
 
-	op->delivered = op->done;
+	op->delivered = op->window = op->done;
 	if (op->done <= from || op->stream->context->error)
 		return;
-	status = host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
+	status = host_deliver(op->stream->context->process, op->arg[4] + from, op->data,
 	                      op->done - from);
 	if (status)
 		op_fail(op, status);
 }
 
 /* Gets the bytes that the next slice writes: about as many as the link takes in that time. */
-static void fetch(struct engine *engine, struct op *op)
+static void fetch(struct op *op)
 {
-	const struct model *m = engine->device->model;
-	uint64_t speed = op->arg[3] ? m->link : m->pageable;
-	uint64_t n = (uint64_t)((double)speed * (double)m->slice_ns / 1e9) + m->block;
+	uint64_t n = window_size(op);
 	enum emu_status status;
 
 	if (n > op->arg[2] - op->done)
 		n = op->arg[2] - op->done;
 	if (op->done < op->delivered || !n || op->stream->context->error)
 		return;
-	status =
-	    host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data + op->done, n);
-	if (status)
+	status = host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data, n);
+	if (status) {
 		op_fail(op, status);
-	else
-		op->delivered = op->done + n;
+		return;
+	}
+	op->window = op->done;
+	op->delivered = op->done + n;
 }
 
 /* When a slice begins: at the end of the last one, if the engine goes on at once. So the device
@@ -459,8 +458,12 @@ static uint64_t begin(struct engine *engine)
 /* Computes the next part of an operation, if the last part's time has passed. */
 static void compute(struct engine *engine, struct op *op)
 {
+	if (window_size(op) && !op->data)
+		op->data = malloc(window_size(op));
+	if (window_size(op) && !op->data)
+		abort(); /* an emulator out of host memory has nothing to say */
 	if (op->kind == EMU_WRITE_FROM)
-		fetch(engine, op);
+		fetch(op);
 	if (op->kind == EMU_HOST_FUNC) {
 		host_function(op->stream->context->process, op->arg[1], op->arg[2]);
 		op->computed = true;
@@ -617,9 +620,6 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	/* Pages of 4 KiB, each when it is first used, cost more than the work on them. */
 	madvise(device->memory, model->memory, MADV_HUGEPAGE);
 	describe(device);
-	pthread_cond_init(&device->released, NULL);
-	if (pthread_create(&device->wiper, NULL, memory_wipe, device))
-		return -1;
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
 		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
 

@@ -6,80 +6,91 @@
  */
 #include "engine/engine.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Device pointers are addresses at which no process has anything mapped, so copies can tell them
  * from host pointers. */
 #define POINTER_ALIGN (UINT64_C(2) << 20)
 
-uint8_t *block_data(struct alloc *alloc, uint32_t index)
+/* -- bytes ------------------------------------------------------------------------------- */
+
+static uint8_t *bytes_of(const struct alloc *alloc, uint32_t index)
 {
 	uint64_t size = alloc->device->model->block;
-	struct block *block = &alloc->blocks[index];
-	uint8_t *data = block->frame != NO_FRAME ? alloc->device->memory + block->frame * size
-	                                         : alloc->host + index * size;
+	uint32_t frame = alloc->blocks[index].frame;
 
+	return frame != NO_FRAME ? alloc->device->memory + frame * size
+	                         : alloc->host + index * size;
+}
+
+static void set_words(uint8_t *to, uint64_t bytes, uint32_t word)
+{
+	for (uint64_t i = 0; i + sizeof(word) <= bytes; i += sizeof(word))
+		memcpy(to + i, &word, sizeof(word));
+}
+
+void block_fill(struct alloc *alloc, uint32_t index, uint32_t word)
+{
+	struct block *block = &alloc->blocks[index];
+
+	block->filled = true;
+	block->fill = word;
+	block->added = 0;
+}
+
+void block_add(struct alloc *alloc, uint32_t index, uint32_t value)
+{
+	struct block *block = &alloc->blocks[index];
+
+	if (block->filled)
+		block->fill += value;
+	else
+		block->added += value;
+}
+
+uint8_t *block_data(struct alloc *alloc, uint32_t index)
+{
+	struct block *block = &alloc->blocks[index];
+	uint64_t size = alloc->device->model->block;
+	uint8_t *data = bytes_of(alloc, index);
+
+	if (block->filled)
+		set_words(data, size, block->fill);
 	if (block->added)
 		add_words((uint32_t *)data, size / 4, block->added);
+	block->filled = false;
 	block->added = 0;
 	return data;
+}
+
+uint8_t *block_target(struct alloc *alloc, uint32_t index, uint64_t offset, uint64_t bytes)
+{
+	struct block *block = &alloc->blocks[index];
+
+	if (bytes < alloc->device->model->block)
+		return block_data(alloc, index) + offset;
+	block->filled = false;
+	block->added = 0;
+	return bytes_of(alloc, index);
+}
+
+void block_read(struct alloc *alloc, uint32_t index, uint64_t offset, uint64_t bytes, uint8_t *to)
+{
+	const struct block *block = &alloc->blocks[index];
+
+	if (block->filled && offset % sizeof(block->fill) == 0 && bytes % sizeof(block->fill) == 0)
+		set_words(to, bytes, block->fill);
+	else
+		memcpy(to, block_data(alloc, index) + offset, bytes);
 }
 
 /* -- frames ------------------------------------------------------------------------------ */
 
 static void release_frame(struct device *device, uint32_t frame)
 {
-	device->frames[frame] = (struct frame){.state = STALE};
-	pthread_cond_signal(&device->released);
-}
-
-static void clear(const struct device *device, uint32_t frame)
-{
-	memset(device->memory + frame * device->model->block, 0, device->model->block);
-}
-
-static void wipe(const struct device *device, uint32_t frame)
-{
-	if (device->frames[frame].state == STALE)
-		clear(device, frame);
-}
-
-static uint32_t first_stale(const struct device *device)
-{
-	for (uint32_t i = 0; i < device->n_frames; i++)
-		if (device->frames[i].state == STALE)
-			return i;
-	return NO_FRAME;
-}
-
-/* As a card's driver does: memory is wiped when it has been released, so it is soon made. A card
- * does that beside its work, so the thread takes what others leave of this machine's processors. */
-void *memory_wipe(void *of)
-{
-	struct device *device = of;
-
-	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
-	pthread_mutex_lock(&emulator.lock);
-	for (;;) {
-		uint32_t frame = first_stale(device);
-
-		if (frame == NO_FRAME) {
-			pthread_cond_wait(&device->released, &emulator.lock);
-			continue;
-		}
-		device->frames[frame].state = WIPING;
-		pthread_mutex_unlock(&emulator.lock);
-		clear(device, frame);
-		device->frames[frame].state = CLEAN;
-		pthread_mutex_lock(&emulator.lock);
-	}
-	return NULL;
+	device->frames[frame] = (struct frame){.stale = true};
 }
 
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
@@ -101,29 +112,27 @@ void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
 	block->dirty = false;
 }
 
-/* A free frame, rather one that has been wiped, or the least recently used managed one that
- * nothing pins. */
+/* A free frame, rather one that this machine has memory for already, or the least recently used
+ * managed one that nothing pins. */
 static uint32_t take_frame(struct device *device, uint64_t *moved_out)
 {
-	uint32_t oldest = NO_FRAME, stale = NO_FRAME;
+	uint32_t oldest = NO_FRAME, unused = NO_FRAME;
 
 	for (uint32_t i = 0; i < device->n_frames; i++) {
 		struct frame *frame = &device->frames[i];
 
-		if (!frame->owner && frame->state == CLEAN)
+		if (frame->stale)
 			return i;
 		if (!frame->owner) {
-			stale = i;
+			unused = unused == NO_FRAME ? i : unused;
 			continue;
 		}
 		if (frame->owner->managed && !frame->pins &&
 		    (oldest == NO_FRAME || frame->used < device->frames[oldest].used))
 			oldest = i;
 	}
-	while (stale != NO_FRAME && device->frames[stale].state == WIPING)
-		sched_yield();
-	if (stale != NO_FRAME)
-		return stale;
+	if (unused != NO_FRAME)
+		return unused;
 	if (oldest != NO_FRAME)
 		block_evict(device->frames[oldest].owner, device->frames[oldest].block, moved_out);
 	return oldest;
@@ -136,6 +145,15 @@ static void place(struct alloc *alloc, uint32_t index, uint32_t frame)
 	device->frames[frame] =
 	    (struct frame){.owner = alloc, .block = index, .used = ++device->stamp};
 	alloc->blocks[index].frame = frame;
+}
+
+/* As a card's driver does, memory that is made has zeros. They are written when somebody reads
+ * them, so it is soon made. */
+static void place_empty(struct alloc *alloc, uint32_t index, uint32_t frame)
+{
+	if (alloc->device->frames[frame].stale)
+		block_fill(alloc, index, 0);
+	place(alloc, index, frame);
 }
 
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
@@ -157,12 +175,11 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
 		memcpy(device->memory + frame * size, alloc->host + index * size, size);
 		*moved_in += size;
 		device->in_bytes += size;
+		place(alloc, index, frame);
 	} else {
-		/* The block was never touched: it gets a zeroed frame, and nothing crosses the
-		 * link. */
-		wipe(device, frame);
+		/* The block was never touched: nothing crosses the link. */
+		place_empty(alloc, index, frame);
 	}
-	place(alloc, index, frame);
 	return EMU_OK;
 }
 
@@ -180,8 +197,7 @@ static enum emu_status take_plain(struct alloc *alloc)
 		frame = take_frame(device, &ignored);
 		if (frame == NO_FRAME)
 			return EMU_OOM;
-		wipe(device, frame);
-		place(alloc, i, frame);
+		place_empty(alloc, i, frame);
 	}
 	return EMU_OK;
 }

@@ -178,20 +178,20 @@ static uint64_t spin_slice(struct op *op, uint64_t slice, bool *finished)
 	return ns;
 }
 
-/* Computes on the bytes of a block that `at` names, which are on the device. A sum over a whole
- * block is computed when somebody reads it: most tests add many times before they look. */
+/* Computes on the bytes of a block that `at` names, which are on the device. */
 static void compute(struct op *op, const struct place *at)
 {
 	enum emu_kernel kernel = (enum emu_kernel)op->arg[1];
-	struct block *block = &at->alloc->blocks[at->index];
-	struct frame *frame = &at->alloc->device->frames[block->frame];
+	struct frame *frame = &at->alloc->device->frames[at->alloc->blocks[at->index].frame];
 	uint32_t *words;
 
 	if (kernel == EMU_ADD && at->bytes == at->alloc->device->model->block) {
-		block->added += add_value(&op->arg[2]);
+		block_add(at->alloc, at->index, add_value(&op->arg[2]));
 		return;
 	}
-	words = (uint32_t *)(block_data(at->alloc, at->index) + at->offset);
+	words = (uint32_t *)(kernel == EMU_FILL
+	                         ? block_target(at->alloc, at->index, at->offset, at->bytes)
+	                         : block_data(at->alloc, at->index) + at->offset);
 	frame->pins++;
 	pthread_mutex_unlock(&emulator.lock);
 	kernel_block(kernel, &op->arg[2], words, op->done / 4, at->bytes / 4, &op->result);
@@ -300,9 +300,6 @@ static void set_bytes(uint8_t *to, uint64_t bytes, uint32_t value, uint64_t widt
 {
 	if (width == 1)
 		memset(to, (int)value, bytes);
-	else if (width == sizeof(value)) /* by far the most bytes; a compiler makes it fast */
-		for (uint64_t i = 0; i + sizeof(value) <= bytes; i += sizeof(value))
-			memcpy(to + i, &value, sizeof(value));
 	else
 		for (uint64_t i = 0; i + width <= bytes; i += width)
 			memcpy(to + i, &value, width);
@@ -320,8 +317,11 @@ static uint64_t set_step(struct op *op, bool *finished)
 	}
 	if (!touch(op, &at, true, &ns))
 		return ns;
-	set_bytes(block_data(at.alloc, at.index) + at.offset, at.bytes, (uint32_t)op->arg[2],
-	          op->arg[3]);
+	if (at.bytes == at.alloc->device->model->block && op->arg[3] == sizeof(uint32_t))
+		block_fill(at.alloc, at.index, (uint32_t)op->arg[2]); /* by far the most bytes */
+	else
+		set_bytes(block_target(at.alloc, at.index, at.offset, at.bytes), at.bytes,
+		          (uint32_t)op->arg[2], op->arg[3]);
 	op->done += at.bytes;
 	*finished = op->done >= total;
 	return ns + max_u64(duration(at.bytes, device->model->bandwidth),
@@ -355,9 +355,11 @@ static uint64_t copy_step(struct op *op, bool *finished)
 		return ns;
 	source = &from.alloc->device->frames[from.alloc->blocks[from.index].frame];
 	source->pins++;
-	if (touch(op, &to, true, &ns))
-		memmove(block_data(to.alloc, to.index) + to.offset,
-		        block_data(from.alloc, from.index) + from.offset, bytes);
+	if (touch(op, &to, true, &ns)) {
+		const uint8_t *bytes_there = block_data(from.alloc, from.index) + from.offset;
+
+		memmove(block_target(to.alloc, to.index, to.offset, bytes), bytes_there, bytes);
+	}
 	source->pins--;
 	op->done += bytes;
 	*finished = op->done >= op->arg[3];
@@ -366,6 +368,23 @@ static uint64_t copy_step(struct op *op, bool *finished)
 	if (direct(op->stream->context->process, &to, &from))
 		return ns + away_time(to.alloc->device, from.alloc->device, bytes);
 	return ns + across_time(to.alloc->device, from.alloc->device, bytes);
+}
+
+uint64_t window_size(const struct op *op)
+{
+	const struct model *m = op->stream->context->device->model;
+	uint64_t speed = op->arg[3] ? m->link : m->pageable;
+
+	if (op->kind != EMU_READ_TO && op->kind != EMU_WRITE_FROM)
+		return 0;
+	return (uint64_t)((double)speed * (double)m->slice_ns / 1e9) + m->block;
+}
+
+/* How many bytes of its window an operation has still to write, or has room for. */
+static uint64_t window_left(const struct op *op)
+{
+	return op->kind == EMU_READ_TO ? op->window + window_size(op) - op->done
+	                               : op->delivered - op->done;
 }
 
 /* Host to device (EMU_WRITE) and back (EMU_READ). */
@@ -381,17 +400,19 @@ static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
-	if (op->kind == EMU_WRITE_FROM && at.bytes > op->delivered - op->done)
-		at.bytes = op->delivered - op->done;
+	if (window_size(op) && at.bytes > window_left(op))
+		at.bytes = window_left(op);
 	device = at.alloc->device;
 	if (write) {
 		if (!touch(op, &at, true, &ns))
 			return ns;
-		memcpy(block_data(at.alloc, at.index) + at.offset, op->data + op->done, at.bytes);
+		memcpy(block_target(at.alloc, at.index, at.offset, at.bytes),
+		       op->data + op->done - op->window, at.bytes);
 		device->in_bytes += at.bytes;
 		op->stream->context->process->account->copied_in += at.bytes;
 	} else {
-		memcpy(op->data + op->done, block_data(at.alloc, at.index) + at.offset, at.bytes);
+		block_read(at.alloc, at.index, at.offset, at.bytes,
+		           op->data + op->done - op->window);
 		device->out_bytes += at.bytes;
 	}
 	op->done += at.bytes;
@@ -520,7 +541,7 @@ uint64_t work_slice(struct engine *engine, struct op *op, bool *finished)
 
 	*finished = empty(op);
 	while (!*finished && ns < slice && !context->error && !context->process->dead &&
-	       !(op->kind == EMU_WRITE_FROM && op->done == op->delivered))
+	       (!window_size(op) || window_left(op)))
 		ns += step(op, slice, finished);
 	if (context->error || context->process->dead)
 		*finished = true;

@@ -410,12 +410,10 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	}
 	c->process->received++;
 	pthread_cond_broadcast(&c->process->changed);
-	if (with_host && q->arg[2] < EMU_MAX_PAYLOAD)
-		payload = malloc(q->arg[2] + 1);
 	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2]) ||
 	    (q->op == EMU_LAUNCH && q->arg[1] == EMU_FINGERPRINT &&
 	     q->payload != EMU_FINGERPRINT_KEYS) ||
-	    (with_host && !payload)) {
+	    (with_host && (payload || q->arg[2] >= EMU_MAX_PAYLOAD))) {
 		free(payload);
 		return true;
 	}
