@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 from tests.emugpu.bindings import driver as d
-from tests.emugpu.server import KERNELS
 
 __all__ = ["MIB", "ctypes", "d", "error", "functions", "launch", "ok", "os", "say", "setup"]
 __all__ += ["sys", "threading", "wait", "word", "words"]
@@ -44,9 +43,16 @@ def setup(device: int = 0) -> Any:
     return context
 
 
+def kernels_image() -> bytes:
+    """The file of the kernels, as a module is loaded of it. Without server.py and pathlib, which
+    take as long to import as all else that hundreds of programs need."""
+    with open(f"{os.path.dirname(__file__)}/kernels.ptx", "rb") as file:  # noqa: PTH120, PTH123
+        return file.read() + b"\0"
+
+
 def load() -> dict[str, Any]:
     """The kernels by name, for the current context."""
-    module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
+    module = ok(d.cuModuleLoadData(kernels_image()))
     return {name: ok(d.cuModuleGetFunction(module, name.encode())) for name in PARAMETERS}
 
 

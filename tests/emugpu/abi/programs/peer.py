@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emugpu.program_api import MIB, d, error, functions, launch, ok, setup, word, words
-from tests.emugpu.server import KERNELS
+from tests.emugpu.program_api import (
+    MIB,
+    d,
+    error,
+    functions,
+    kernels_image,
+    launch,
+    ok,
+    setup,
+    word,
+    words,
+)
 
 contexts, loaded = [], []
 for n in (0, 1):
@@ -304,7 +314,7 @@ def test_a_kernel_reaches_what_a_peer_has_allocated() -> None:
         assert words(p, 2) != [0, 0]
         # Any context of the device reaches it.
         ok(d.cuCtxCreate(None, 0, 0))
-        module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
+        module = ok(d.cuModuleLoadData(kernels_image()))
         functions["fill"] = ok(d.cuModuleGetFunction(module, b"fill"))
         ok(launch("fill", p, N, 9))
         ok(d.cuCtxSynchronize())
