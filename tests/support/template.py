@@ -5,8 +5,9 @@ run of the tests starts it hundreds of times. So each process that runs tests ha
 child that has imported the daemon and waits (`template_program.py`). It forks for each start, sets
 up what an exec would have, and runs the module as `python -m` does.
 
-What differs from a real start: /proc/PID/cmdline and environ are the template's, and the new
-process is its child, so the template tells how it has ended. Whoever needs those, or measures a
+What differs from a real start: /proc/PID/cmdline and environ are the template's, the new
+process is its child, so the template tells how it has ended, and it ends without freeing what its
+modules have. Whoever needs those, or measures a
 start, starts the program itself; so do the tests of the units.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import gc
 import json
@@ -10,8 +11,10 @@ import os
 import runpy
 import socket
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.support.together import zip_strict
 
@@ -73,6 +76,34 @@ def serve(from_tests: socket.socket) -> dict[str, Any] | None:
     return None
 
 
+def status_of_run(module: str) -> int:
+    """Run a module as `python -m` does; its exit status. What it raises is printed."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End as Python does, but for the objects of all modules. To free them takes longer than most
+    daemons of the tests have worked, as each page is the template's and is copied first."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()  # noqa: SLF001
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
 def main() -> None:
     from_tests = socket.socket(fileno=int(sys.argv[1]))
     for module in MODULES:
@@ -82,7 +113,7 @@ def main() -> None:
     gc.freeze()  # so that the forks share what is here
     request = serve(from_tests)
     if request is not None:
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        leave(status_of_run(request["module"]))
 
 
 if __name__ == "__main__":
