@@ -3,22 +3,38 @@
 `python -m tests.support.tenant --admin SOCKET --job N [--options TEXT] -- COMMAND...`:
 this process registers as the slurmstepd of job N, and the command, its child,
 gets the environment that the plugin would set. JOB_UID: the job's user, if it is not this one.
+All of that is done by tenant_program.py, which command() starts at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import json
 import os
-import signal
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from leased.api.client import ask
-from leased.base.errors import Refused
 
-PR_SET_CHILD_SUBREAPER = 36
+PROGRAM = Path(__file__).with_name("tenant_program.py")
+
+
+def request(
+    job_id: int, options: str, gpus: Sequence[int], name: str = "", nodes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What slurmstepd says of the job, but for its user."""
+    return {
+        "op": "register",
+        "job_id": job_id,
+        "nodes": len(nodes) or 1,
+        "node_names": list(nodes),
+        "shards": 1,
+        "gpus": list(gpus),
+        "options": options,
+        "job": name or str(job_id),
+    }
 
 
 def register(
@@ -32,20 +48,8 @@ def register(
 ) -> dict[str, str]:
     """Register this process as the job's slurmstepd; returns the environment for its tasks. name:
     the job as squeue shows it; "": by its number. nodes: the job's; None: this one alone."""
-    answer = ask(
-        admin,
-        {
-            "op": "register",
-            "job_id": job_id,
-            "uid": int(os.environ.get("JOB_UID", os.getuid())),
-            "nodes": len(nodes) if nodes else 1,
-            "node_names": nodes or [],
-            "shards": 1,
-            "gpus": [0] if gpus is None else gpus,
-            "options": options,
-            "job": name or str(job_id),
-        },
-    )
+    asked = request(job_id, options, [0] if gpus is None else gpus, name, nodes or ())
+    answer = ask(admin, asked | {"uid": int(os.environ.get("JOB_UID", os.getuid()))})
     env: dict[str, str] = dict(answer["env"])
     before = os.environ.get("LD_PRELOAD")
     preload = answer["preload"]
@@ -63,15 +67,17 @@ def command(
 ) -> list[str]:
     """The command line that runs a program as the job. gpus: indices, and nodes: all names, if
     there are several; with commas between. stays: until it is killed."""
-    return [
-        *(sys.executable, "-m", "tests.support.tenant", "--admin", str(admin)),
-        *("--job", str(job), "--options", options, "--gpus", gpus, "--nodes", nodes),
-        *(["--stays"] if stays else []),
-        *("--", *program),
-    ]
+    asked = request(job, options, list(map(int, gpus.split(","))), nodes=_names(nodes))
+    # Without site packages, of which it needs none.
+    words = (sys.executable, "-S", str(PROGRAM), str(admin), json.dumps(asked))
+    return [*words, "stays" if stays else "ends", *program]
 
 
-def main() -> int:
+def _names(nodes: str) -> list[str]:
+    return list(filter(None, nodes.split(",")))
+
+
+def main() -> NoReturn:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--admin", type=Path, required=True)
     parser.add_argument("--job", type=int, required=True)
@@ -81,20 +87,14 @@ def main() -> int:
     parser.add_argument("--stays", action="store_true", help="until it is killed")
     parser.add_argument("command", nargs="+")
     chosen = parser.parse_args()
-    try:
-        gpus = [int(text) for text in chosen.gpus.split(",")]
-        nodes = list(filter(None, chosen.nodes.split(",")))
-        env = register(chosen.admin, chosen.job, chosen.options, gpus, nodes=nodes)
-    except Refused as fault:
-        print(fault.sentence(), file=sys.stderr)
-        return 1
-    # What its tasks leave behind stays the job's, as in a job's cgroup.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    status = subprocess.run(chosen.command, check=False, env=os.environ | env).returncode
-    while chosen.stays:
-        signal.pause()
-    return status
+    words = command(
+        *(chosen.admin, chosen.job, chosen.options, *chosen.command),
+        gpus=chosen.gpus,
+        nodes=chosen.nodes,
+        stays=chosen.stays,
+    )
+    os.execv(words[0], words)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
