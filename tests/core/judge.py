@@ -168,7 +168,10 @@ class Judge:
         a = self.a
         waiting = [a.tenants[n] for n in queue(a)]
         runnable = [t for t in waiting if not a.rules.withheld(t)]
-        bounded = {t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t)}
+        online = [t for t in a.tenants.values() if t.online and (t.lease or t.waiting)]
+        bounded = {
+            t.id: t.arrival for t in runnable if not t.offline or not self.behind_online(t, online)
+        }
         for n in [n for n, wait in self.waits.items() if bounded.get(n) != wait.arrival]:
             del self.waits[n]
         bounds = self.bounds()
@@ -176,11 +179,13 @@ class Judge:
             if tenant.online and (tenant.urgent or self.world.entries[tenant.id].client.opened):
                 self.check_online(tenant, runnable[:place])
             if tenant.id in bounded:
-                self.check_wait(tenant.id, self.wait_of(tenant, place, runnable), bounds)
+                self.check_wait(tenant.id, self.wait_of(tenant, place, runnable, online), bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
-    def wait_of(self, tenant: Tenant, place: int, runnable: list[Tenant]) -> Wait:
+    def wait_of(
+        self, tenant: Tenant, place: int, runnable: list[Tenant], online: list[Tenant]
+    ) -> Wait:
         """Those behind an online one that came before it count as before it, since they become
         overdue."""
         rules = self.a.rules
@@ -197,7 +202,7 @@ class Judge:
         wait.asked = max(wait.asked, rules.asked_ns(tenant))
         wait.others = max(wait.others, len(self.a.tenants) - 1)
         wait.behind_online = wait.behind_online or (
-            not tenant.urgent and self.behind_online(tenant)
+            not tenant.urgent and self.behind_online(tenant, online)
         )
         return wait
 
@@ -212,13 +217,14 @@ class Judge:
         if stays:
             self.broken(f"{stays} are offline and in the way of {tenant.id}, which is online")
 
-    def behind_online(self, tenant: Tenant) -> bool:
-        """Whether another, online one has or wants a device that it needs, or that gangs connect
-        with one. Offline ones wait for as long as that uses it, without a bound."""
-        tenants = self.a.tenants.values()
-        others = [t for t in tenants if t.online and t is not tenant and (t.lease or t.waiting)]
+    def behind_online(self, tenant: Tenant, online: list[Tenant]) -> bool:
+        """Whether another one of the online ones that have or want devices has or wants one that it
+        needs, or that gangs connect with one. Offline ones wait for as long as that uses it,
+        without a bound."""
+        others = [t for t in online if t is not tenant]
         if not others:
             return False
+        tenants = self.a.tenants.values()
         found, more = set[str](), set(tenant.gang)
         while more - found:
             found |= more

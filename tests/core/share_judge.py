@@ -37,14 +37,14 @@ class Limits:
         self.watched.clear()
 
     def look(self, a: Arbiter, now: int) -> None:
-        found = {t.id: self._watch(a, t, now) for t in a.tenants.values() if self._holds(a, t)}
-        self.watched = found
+        limited = [t for t in a.tenants.values() if t.limit < 1 and self._holds(a, t)]
+        self.watched = {t.id: self._watch(a, t, now) for t in limited}
 
     def _holds(self, a: Arbiter, tenant: Tenant) -> bool:
-        """Its limit is kept by its leases now: the site has not turned shares off on one of its
-        devices, and time slices of the GPU do not keep them."""
+        """The limit that it has is kept by its leases now: the site has not turned shares off on
+        one of its devices, and time slices of the GPU do not keep them."""
         heeds = tenant.heeds != FREE
-        holds = tenant.limit < 1 and heeds and not a.rules.grace_until and not tenant.sliced
+        holds = heeds and not a.rules.grace_until and not tenant.sliced
         return holds and not self._may_take_its_time(a, tenant)
 
     def _may_take_its_time(self, a: Arbiter, tenant: Tenant) -> bool:

@@ -98,7 +98,9 @@ class World:
             if asked is None or asked[0] is not self.a or asked[1] != self.events:
                 asked, due = (self.a, self.events), self.a.next_deadline()
             first = self.timeline.first()
-            soonest = min((time for time in (due, first) if time is not None), default=end + 1)
+            soonest = end + 1 if due is None else due
+            if first is not None and first < soonest:
+                soonest = first
             if soonest > end:
                 self.timeline.now = max(self.now, end)
                 self.judge.look()
