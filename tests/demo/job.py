@@ -3,7 +3,7 @@
 Run by Slurm, several at once. It knows nothing of sharing: it uses the driver
 as any program does (NVIDIA's cuda-bindings), on a real GPU or the emulated one.
 A *step* launches `sweeps` times the kernel `add` over `pieces` pieces of the
-buffer, waits for the GPU, then computes on the CPU for `cpu_ms` of CPU time. A service
+buffer, waits for the GPU, then computes on the CPU for `cpu_ms` of CPU time, or sleeps. A service
 has `every_ms`: its steps are requests, one each so many milliseconds.
 Every word has a value that can be computed without the GPU; after each step a
 checksum of one piece is taken on the GPU, at the end of all, and compared.
@@ -198,6 +198,7 @@ def run(gpu: Gpu, options: argparse.Namespace) -> Steps:
         call(driver.cuCtxSynchronize)
         steps.on_gpu()
         compute_on_cpu(options.cpu_ms / 1000)
+        time.sleep(options.pause_ms / 1000)
         if step < options.steps and step % every == every - 1:
             steps.checks.append(gpu.checksum(gpu.pieces[step % len(gpu.pieces)]))
             print(f"step {step + 1}/{options.steps}", flush=True)
@@ -227,6 +228,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--pieces", type=int, default=0, help="pieces in a step, 0 for all")
     parser.add_argument("--rounds", type=int, default=1, help="arithmetic intensity of a kernel")
     parser.add_argument("--cpu-ms", type=float, default=0.0, help="CPU time after each step")
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="sleep after each step")
     parser.add_argument("--every-ms", type=float, default=0.0, help="a step each so often")
     parser.add_argument("--calibrate", action="store_true", help="only measure one round")
     parser.add_argument("--result", type=Path, required=True, help="where to write the JSON")

@@ -112,7 +112,7 @@ assert {thread: slack(thread) for thread in before} == usual
 
 
 def test_data_survives_being_paged_out(tenant: Start, tmp_path: Path) -> None:
-    arguments = ["--bytes", str(200 << 20), "--steps", "3", "--sweeps", "2", "--cpu-ms", "50"]
+    arguments = ["--bytes", str(200 << 20), "--steps", "3", "--sweeps", "2", "--pause-ms", "50"]
     jobs = [
         tenant(n, "tq:200ms", str(JOB), *arguments, "--result", str(tmp_path / f"{n}"))
         for n in (1, 2)

@@ -265,7 +265,7 @@ def test_steps_are_told_apart_and_add_up_to_their_job(
         *(site, "steps", f"srun {program} {16 * MIB} --result /dev/null || exit 1"),
         f"srun {program} {48 * MIB} --result /dev/null || exit 1",
         f"srun --overlap {program} {32 * MIB} --until {done} --result /dev/null &",
-        f"srun --overlap {program} {64 * MIB} --cpu-ms 500 --result {done} || exit 1",
+        f"srun --overlap {program} {64 * MIB} --pause-ms 500 --result {done} || exit 1",
         "wait $!",
     )
     job = site.slurm.sbatch("--gres=shard:1", "-o", str(log), path.as_posix(), cwd=site.work)

@@ -91,7 +91,7 @@ class Site:
         words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --rounds 2"
         words += f" --piece {piece_mib * MIB}"
         words += f" --until {self.work}/{until}.0" if until else ""
-        words += f" --cpu-ms 20 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
+        words += f" --pause-ms 20 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
         step = f"exec srun -n{tasks} sh -c 'exec {words}'" if tasks > 1 else f"exec {words}"
         job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, *options, "--time=5")
         return Job(job, log, [self.work / f"{name}.{task}" for task in range(tasks)])

@@ -27,7 +27,7 @@ def device(leased: Leased) -> dict[str, object]:
 def test_two_jobs_of_which_one_fits_compute_by_turns_and_lose_nothing(
     tenant: Start, leased: Leased, tmp_path: Path
 ) -> None:
-    arguments = ["--bytes", str(200 * MIB), "--steps", "6", "--sweeps", "2", "--cpu-ms", "50"]
+    arguments = ["--bytes", str(200 * MIB), "--steps", "6", "--sweeps", "2", "--pause-ms", "50"]
     jobs = [
         tenant(n, "tq:200ms,memory:swap", str(JOB), *arguments, "--result", str(tmp_path / f"{n}"))
         for n in (1, 2)
