@@ -7,6 +7,7 @@ calls are what is looked for here, with what they give.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 import shlex
@@ -73,6 +74,7 @@ def runs_tests(path: Path) -> bool:
     return path.name.startswith(("test_", "check_", "conftest.")) and path != Path(__file__)
 
 
+@functools.cache
 def run_by_tests() -> dict[str, set[str]]:
     """The commands that tests run, by document."""
     found: dict[str, set[str]] = {name: set() for name in SHOWN_TO_PEOPLE}
@@ -86,6 +88,7 @@ def run_by_tests() -> dict[str, set[str]]:
     return found
 
 
+@functools.cache
 def of_scripts() -> set[str]:
     """Lines of the batch scripts, which tests/slurm/test_recipes.py runs."""
     texts = [text for name in documents.FOR_READERS for text in documents.scripts(ROOT / name)]
