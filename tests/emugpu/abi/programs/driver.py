@@ -290,3 +290,26 @@ def fault_for_good() -> None:
     ):
         assert error(call()) == "ILLEGAL_ADDRESS"
     assert ok(d.cuCtxGetDevice()) is not None
+
+
+def test_what_was_done_last_to_whole_blocks_is_read_and_new_memory_has_zeros() -> None:
+    setup()
+    n = MIB // 4
+    p = ok(d.cuMemAlloc(MIB))
+    ok(d.cuMemsetD32(p, 7, n))
+    ok(launch("add", p, n, 1, 2))
+    assert set(words(p, n)) == {9}
+    ok(d.cuMemsetD32(p, 7, n))
+    ok(d.cuMemsetD32(int(p) + 4, 3, 1))
+    assert words(p, 3) == [7, 3, 7]
+    ok(d.cuMemsetD32(p, 7, n))
+    ok(d.cuMemcpyHtoD(p, bytes(range(256)) * (MIB // 256), MIB))
+    ok(launch("add", p, n, 1, 1))
+    assert words(p, 2) == [0x03020101, 0x07060505]
+    ok(d.cuMemFree(p))
+    for _ in range(2):
+        p = ok(d.cuMemAlloc(MIB))
+        assert not any(words(p, n))
+        ok(d.cuMemsetD32(p, 7, n))
+        assert words(p, 1) == [7]
+        ok(d.cuMemFree(p))
