@@ -114,9 +114,7 @@ class KeeperLink:
 
     def close(self) -> None:
         self.open = False
-        if self.retry is not None:
-            self.retry.cancel()
-        for timer in (self.rest, self.look):
+        for timer in (self.retry, self.rest, self.look):
             if timer is not None:
                 timer.cancel()
         self._lose()

@@ -55,7 +55,7 @@ class DeviceSettings:
         rules = self.rules
         rules.drained_mask = sum(d.bit for d in rules.devices.values() if d.drained)
         self.effects.unsettled = True
-        for tenant in rules.waiting(device):
+        for tenant in rules.waiting(device.bit):
             self.waiters.sort(tenant)
 
     def follow(self) -> None:

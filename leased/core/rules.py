@@ -127,9 +127,9 @@ class Rules:
         held = self.devices[device].holders.values()
         return sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
 
-    def waiting(self, device: Device) -> list[Tenant]:
-        """Who waits for the device, as they came."""
-        found = [t for t in self.tenants.values() if t.waiting and t.mask & device.bit]
+    def waiting(self, mask: int = -1) -> list[Tenant]:
+        """Who waits for one of these devices (-1: of all), as they came."""
+        found = [t for t in self.tenants.values() if t.waiting and t.mask & mask]
         return sorted(found, key=lambda tenant: tenant.arrival)
 
     def first_on(self, device: Device) -> Tenant | None:

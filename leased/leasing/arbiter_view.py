@@ -58,7 +58,7 @@ class DeviceView:
     @property
     def queue(self) -> list[int]:
         """The jobs that wait for it, first come first."""
-        return [tenant.id for tenant in self._arbiter.rules.waiting(self.state)]
+        return [tenant.id for tenant in self._arbiter.rules.waiting(self.state.bit)]
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
@@ -66,7 +66,7 @@ class DeviceView:
 
     def present(self) -> list[Tenant]:
         """Who holds it or waits for it, by their numbers."""
-        there = {*self.state.holders.values(), *self._arbiter.rules.waiting(self.state)}
+        there = {*self.state.holders.values(), *self._arbiter.rules.waiting(self.state.bit)}
         return sorted(there, key=lambda tenant: tenant.id)
 
     def uncontrolled(self) -> list[Tenant]:
@@ -147,8 +147,7 @@ class ArbiterView:
 
     def waiting(self) -> list[Tenant]:
         """Who waits for any device, first come first."""
-        found = (tenant for tenant in self._arbiter.tenants.values() if tenant.waiting)
-        return sorted(found, key=lambda tenant: tenant.arrival)
+        return self._arbiter.rules.waiting()
 
     @property
     def frozen(self) -> list[int]:

@@ -5,7 +5,6 @@ last: a daemon that ends meanwhile leaves it to the next one, which brings them 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,21 +33,14 @@ class MarkFile:
     def __init__(self, directory: Path):
         self._path = directory / NAME
 
-    def write(
-        self,
-        job_id: int,
-        old: str,
-        new: str,
-        processes: Iterable[ProcessId],
-        asker: ProcessId | None,
-    ) -> None:
+    def write(self, mark: Mark) -> None:
         """OSError: it cannot be written, so nothing may be begun."""
         told = {
-            "job_id": job_id,
-            "old": old,
-            "new": new,
-            "processes": [[p.pid, p.start] for p in processes],
-            "asker": [asker.pid, asker.start] if asker else None,
+            "job_id": mark.job_id,
+            "old": mark.old,
+            "new": mark.new,
+            "processes": [[p.pid, p.start] for p in mark.processes],
+            "asker": [mark.asker.pid, mark.asker.start] if mark.asker else None,
         }
         text_file.replace(self._path, json.dumps(told), sync=True)
 

@@ -34,7 +34,7 @@ from leased.moving.carriers import Carriers
 from leased.moving.device_access import DeviceAccess
 from leased.moving.drain import REST_S, Drain, Stays
 from leased.moving.driver import Driver, DriverFault
-from leased.moving.mark import MarkFile
+from leased.moving.mark import Mark, MarkFile
 from leased.moving.plan import RUNNING, Plan
 from leased.moving.recovery import Recovery
 from leased.processes.identity import ProcessId, process_id
@@ -291,7 +291,7 @@ class Mover:
         if mark is not None and mark.job_id != tenant.job_id and self._store.fault:
             raise Stays(f"that another job has moved cannot be stored: {self._store.fault}")
         gpus = move.old.uuid, move.new.uuid
-        self._mark.write(tenant.job_id, *gpus, move.pids.values(), driver.process)
+        self._mark.write(Mark(tenant.job_id, *gpus, tuple(move.pids.values()), driver.process))
         # Whoever ends the daemon waits until no process is between the GPUs.
         try:
             self._access.widen(move.pids, move.new.minor)

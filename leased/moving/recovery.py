@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from leased.base.words import count
 from leased.gpus import nvml_answers
@@ -114,7 +115,7 @@ class Recovery:
         async with self._driver() as driver:
             await driver.begin()
             with contextlib.suppress(OSError):  # it is on the disk all the same
-                self._file.write(mark.job_id, mark.old, mark.new, living, driver.process)
+                self._file.write(replace(mark, processes=tuple(living), asker=driver.process))
             until = asyncio.get_running_loop().time() + steps.LOCK_S
             found = {p.pid: await self._found(driver, p, until) for p in living}
             plan = Plan({pid: process for pid, process in found.items() if process is not None})

@@ -28,28 +28,6 @@ static bool report_shortage(struct shortage *shortage, CUdevice device, uint64_t
 	return true;
 }
 
-/* The bytes that are needed count as fixed memory meanwhile. When the process has the lease, the
- * other jobs have been told to evict, but may not have finished. */
-bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, uint64_t size)
-{
-	uint64_t asked = now_ns();
-	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
-	            (shortage->bytes || report_shortage(shortage, device, size)) &&
-	            !gate_wait(false);
-
-	if (more && (!shortage->since || atomic_load(&daemon_away)))
-		shortage->since = now_ns();
-	else
-		shortage->since += now_ns() - asked; /* without a lease */
-	if (more && now_ns() - shortage->since < EVICTION_WAIT_NS) {
-		pause_us(EVICTION_PAUSE_US);
-		return true;
-	}
-	if (shortage->bytes)
-		memory_count(device, MEMORY_fixed, -shortage->bytes);
-	return false;
-}
-
 bool shortage_pause(uint64_t *since)
 {
 	if (atomic_load(&daemon_away))
@@ -58,4 +36,21 @@ bool shortage_pause(uint64_t *since)
 		return false;
 	pause_us(EVICTION_PAUSE_US);
 	return true;
+}
+
+/* The bytes that are needed count as fixed memory meanwhile. When the process has the lease, the
+ * other jobs have been told to evict, but may not have finished. */
+bool shortage_wait(struct shortage *shortage, CUresult result, CUdevice device, uint64_t size)
+{
+	uint64_t asked = now_ns(); /* time without a lease does not count */
+	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
+	            (shortage->bytes || report_shortage(shortage, device, size)) &&
+	            !gate_wait(false);
+
+	shortage->since = shortage->since ? shortage->since + now_ns() - asked : now_ns();
+	if (more && shortage_pause(&shortage->since))
+		return true;
+	if (shortage->bytes)
+		memory_count(device, MEMORY_fixed, -shortage->bytes);
+	return false;
 }

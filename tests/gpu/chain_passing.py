@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gpu_lease.chain import HANDLE_BYTES, NOW, Buffer, Chain
 from tests.emugpu.program_api import MIB, ctypes, d, launch, ok, setup, word, words
@@ -34,10 +34,19 @@ from tests.emugpu.program_api import MIB, ctypes, d, launch, ok, setup, word, wo
 ITEM = struct.Struct(f"<I{HANDLE_BYTES}s")  # where it stands among those under way, and a message
 LEARN, END = 0xFFFFFFFE, 0xFFFFFFFF  # instead: how to reach buffers; no more of this size
 BASE = 7  # of what items are filled with
-# Words of an item that kernels change, of its bytes, and their blocks and threads.
-TOUCHES: dict[str, tuple[Callable[[int], int], int, int]] = {
-    "page": (lambda _: 1024, 4, 64),
-    "whole": (lambda size: size // 4, 2048, 256),
+
+
+class Touch(NamedTuple):
+    """words: that kernels change of an item of so many bytes. grid, block: of these kernels."""
+
+    words: Callable[[int], int]
+    grid: int
+    block: int
+
+
+TOUCHES = {
+    "page": Touch(lambda _: 1024, 4, 64),
+    "whole": Touch(lambda size: size // 4, 2048, 256),
 }
 
 
@@ -184,14 +193,14 @@ def receive(file: int) -> tuple[int, bytes]:
 
 
 def work(touch: str, name: str, at: int, size: int, *values: int) -> None:
-    words_of, grid, block = TOUCHES[touch]
-    ok(launch(name, at, words_of(size), *values, grid=grid, block=block))
+    of = TOUCHES[touch]
+    ok(launch(name, at, of.words(size), *values, grid=of.grid, block=of.block))
     ok(d.cuStreamSynchronize(0))
 
 
 def look(touch: str, at: int, size: int) -> list[int]:
     """The first and the last word that kernels change."""
-    return words(at, 1) + words(at + 4 * (TOUCHES[touch][0](size) - 1), 1)
+    return words(at, 1) + words(at + 4 * (TOUCHES[touch].words(size) - 1), 1)
 
 
 class Times:
@@ -307,7 +316,7 @@ def component(said: list[str]) -> int:
     times = Times(ways, place)
     wrong = 0
     for way, size in parts:
-        ends = (0, TOUCHES[touch][0](size) - 1)
+        ends = (0, TOUCHES[touch].words(size) - 1)
         seen = [word(BASE + place, i) for i in ends] if place == n - 1 else None
         wrong += pass_on(ways[way], size, touch, (take, put), seen)
     times.show()
@@ -352,7 +361,7 @@ def torch_component(touch: str, take: Any, put: Any, last: bool) -> None:
     kept: dict[int, Any] = {}
     while (found := take.get()) is not None:
         number, tensor = found
-        tensor[: TOUCHES[touch][0](4 * len(tensor))] += 1
+        tensor[: TOUCHES[touch].words(4 * len(tensor))] += 1
         if last:
             torch.cuda.synchronize()
             put.put(number)
@@ -383,7 +392,7 @@ def measure_torch(n: int, seconds: float, touch: str, sizes: list[int]) -> dict[
         tensors = [torch.empty(size // 4, dtype=torch.int32, device="cuda") for _ in range(n)]
 
         def begin(number: int, tensors: list[Any] = tensors) -> None:
-            tensors[number][: TOUCHES[touch][0](4 * len(tensors[number]))] = BASE
+            tensors[number][: TOUCHES[touch].words(4 * len(tensors[number]))] = BASE
             torch.cuda.synchronize()
             queues[0].put((number, tensors[number]))
 

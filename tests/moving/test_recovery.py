@@ -20,7 +20,7 @@ from leased.api.client import ask
 from leased.base import children
 from leased.cli.subcommand import ExitStatus
 from leased.moving.driver import CHILD, LOCK_MS, Driver
-from leased.moving.mark import NAME, MarkFile
+from leased.moving.mark import NAME, Mark, MarkFile
 from leased.moving.plan import CHECKPOINT, LOCK, RESTORE, UNLOCK, Step
 from leased.processes import procfs
 from leased.processes.identity import ProcessId, process_id
@@ -98,7 +98,7 @@ class Node:
         """As a daemon that moves it to the second GPU. asker: what asks the driver for it."""
         process = process_id(self.pid)
         assert process
-        MarkFile(self.state).write(JOB, self.uuids[0], self.uuids[1], [process], asker)
+        MarkFile(self.state).write(Mark(JOB, self.uuids[0], self.uuids[1], (process,), asker))
 
     def starts(self) -> None:
         self.leased.start()

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from leased.api.client import ask
-
-PROGRAM = Path(__file__).with_name("tenant_program.py")
+from tests.support import tenant_program
 
 
 def request(
@@ -50,10 +49,7 @@ def register(
     the job as squeue shows it; "": by its number. nodes: the job's; None: this one alone."""
     asked = request(job_id, options, [0] if gpus is None else gpus, name, nodes or ())
     answer = ask(admin, asked | {"uid": int(os.environ.get("JOB_UID", os.getuid()))})
-    env: dict[str, str] = dict(answer["env"])
-    before = os.environ.get("LD_PRELOAD")
-    preload = answer["preload"]
-    return env | {"LD_PRELOAD": f"{before}:{preload}" if before else preload}
+    return tenant_program.environment(answer)
 
 
 def command(
@@ -69,7 +65,7 @@ def command(
     there are several; with commas between. stays: until it is killed."""
     asked = request(job, options, list(map(int, gpus.split(","))), nodes=_names(nodes))
     # Without site packages, of which it needs none.
-    words = (sys.executable, "-S", str(PROGRAM), str(admin), json.dumps(asked))
+    words = (sys.executable, "-S", tenant_program.__file__, str(admin), json.dumps(asked))
     return [*words, "stays" if stays else "ends", *program]
 
 

@@ -35,7 +35,7 @@ def environment(answer: dict[str, object]) -> dict[str, str]:
     assert isinstance(given, dict)
     before = os.environ.get("LD_PRELOAD")
     preload = f"{before}:{answer['preload']}" if before else str(answer["preload"])
-    return os.environ | given | {"LD_PRELOAD": preload}
+    return given | {"LD_PRELOAD": preload}
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     # What its tasks leave behind stays the job's, as in a job's cgroup.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ignored_by_python = [signal.SIGPIPE, signal.SIGXFSZ]
-    env = environment(answer)
+    env = os.environ | environment(answer)
     pid = os.posix_spawnp(command[0], command, env, setsigdef=ignored_by_python)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     while stays == "stays":

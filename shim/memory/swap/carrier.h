@@ -33,8 +33,7 @@ bool carrier_is_there(void);
 /* Requests without an answer. */
 unsigned int carrier_busy(void);
 
-/* Is the move over, and something still to be brought back? Until then that is on its GPU twice for
- * a moment, a piece at a time. */
+/* Is the move over, and something still to be brought back? */
 bool carrier_brings_back(void);
 
 /* -- without swap_lock ----------------------------------------------------------------- */

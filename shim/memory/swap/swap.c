@@ -158,8 +158,9 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 
 /* -- reports ---------------------------------------------------------------------- */
 
-/* What comes back by a carrier needs room for a piece more, which other jobs have to leave free:
- * else none of them and of this one might ever have all of its memory. */
+/* What comes back by a carrier is on the GPU twice while it does, up to two pieces at once
+ * (step.c). Other jobs have to leave that free: else none of them and of this one might ever have
+ * all of its memory. */
 static void report(CUdevice device, struct gl_device *out)
 {
 	const struct lane *lane = lane_of(device);
