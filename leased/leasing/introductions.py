@@ -18,15 +18,15 @@ from leased.leasing.tenant import Client
 from leased.wire import client_messages, daemon_messages
 
 KEEPER = bytes(16)  # instead of a name
-SETTLING_NS = 5_000_000_000  # after a start, clients of the previous daemon may still reconnect
+SETTLING_NS = 5_000_000_000  # after a restart: clients of the previous daemon still reconnect
 
 
 class Introductions:
-    """The introductions of one node. clock: monotonic ns."""
+    """The introductions of one node. clock: monotonic ns. restarted: jobs of before go on."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], *, restarted: bool) -> None:
         self.clock = clock
-        self.settled_at = clock() + SETTLING_NS
+        self.settled_at = clock() + (SETTLING_NS if restarted else 0)
 
     def meet(
         self, kin: Iterable[tuple[bool, Client]], asker: Client, message: client_messages.Meet

@@ -68,7 +68,7 @@ class Leases:
         reports = MemoryReports(overheads, clock, self.run)
         self.clients = Clients(self.loop, self.tenants, self.grants, self.stuck, reports)
         self.gpus = NodeGpus(gpus, overheads, self.loop, self.tenants, reports)
-        self.introductions = Introductions(clock)
+        self.introductions = Introductions(clock, restarted=grace_ns > 0)
         self.copies: NodeMemory | None = None  # host memory for copies, once there is any
         self.claims: ClaimDesk | None = None
         self.names_jobs = True  # may users see the numbers of others' jobs?

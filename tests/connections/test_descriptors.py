@@ -62,7 +62,7 @@ def test_the_next_descriptor_follows_when_the_last_one_was_read(peers: tuple[Pee
 def test_who_does_not_read_meets_nobody_more(peers: tuple[Peer, Peer], silent: str) -> None:
     """Each introduction puts two descriptors on their way. The one that reads gets no more."""
     asker, other = peers
-    node, asker.name = Introductions(lambda: 0), b"a" * 16
+    node, asker.name = Introductions(lambda: 0, restarted=False), b"a" * 16
     kin = [(True, one) for one in peers]
     for time in range(10):
         met = node.meet(kin, asker, client_messages.Meet(other.name, 1, (3, 4)))

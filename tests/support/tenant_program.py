@@ -1,8 +1,8 @@
 """The program of tenant.py: `tenant_program.py SOCKET REQUEST stays|ends COMMAND...`.
 
 Tests start it hundreds of times, and it takes next to nothing but the start of Python: so it
-imports nothing of ours, and no subprocess. It ends with the lower byte of the command's status; if
-it stays, when it is killed.
+imports nothing of ours, and no subprocess. It ends with the lower byte of the command's status, and
+what the command has left behind ends before; if it stays, it ends when it is killed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,19 @@ def environment(answer: dict[str, object]) -> dict[str, str]:
     return given | {"LD_PRELOAD": preload}
 
 
+def end_the_rest() -> None:
+    """Kill what the command has left behind, as slurmstepd does where a job ends."""
+    while True:
+        # Pathlib would take as long to import as all of this.
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+            left = [int(pid) for pid in file.read().split()]
+        if not left:
+            return
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def main() -> int:
     path, request, stays, *command = sys.argv[1:]
     uid = int(os.environ.get("JOB_UID", os.getuid()))
@@ -54,6 +67,7 @@ def main() -> int:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     while stays == "stays":
         signal.pause()
+    end_the_rest()
     return status & 0xFF
 
 
