@@ -15,8 +15,9 @@ import re
 import signal
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 
@@ -53,6 +54,8 @@ PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
 PAIRS = {"torch_eager": 1500, "torch_graph": 3000, "torch_expandable": 1500}
 PAIRS |= {"jax_train": 80000, "cupy_math": 4000, "torch_async": 1500}  # steps
 GANG_STEPS = 4000
+STOPPED_S = 25.0  # after all are ready
+UNANSWERED_S = 10.0  # for which a process waits for gpu-leased-copies
 # JAX takes three quarters of the device at its start: two such programs do not fit.
 JAX_CAP_GIB, JAX_STEPS = 16, 2000
 
@@ -71,16 +74,20 @@ def check_link(chosen: argparse.Namespace) -> Result:
 
 @contextmanager
 def swapping(
-    cap_gib: float, link_gib_s: float = 0, policy_name: str = policy.DEFAULT
+    cap_gib: float,
+    link_gib_s: float = 0,
+    policy_name: str = policy.DEFAULT,
+    *,
+    copies: bool = False,
 ) -> Iterator[Sharing]:
     """The daemon with a capped device, where jobs may swap as much as they like.
 
-    link_gib_s: of the link, where it shall not be found out.
+    link_gib_s: of the link, where it shall not be found out. copies: with gpu-leased-copies.
     """
     limits = 'swap_host = "4096GiB"\n'  # jobs that have ended count until the end
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
     device = f'link_gib_s = {link_gib_s:g}\npolicy = "{policy_name}"\n'
-    with sharing(f"{cap_gib:g}GiB", limits, device) as share:
+    with sharing(f"{cap_gib:g}GiB", limits, device, copies=copies) as share:
         yield share
 
 
@@ -300,6 +307,53 @@ def check_killed(chosen: argparse.Namespace) -> Result:
     }
 
 
+# -- gpu-leased-copies stands still -------------------------------------------------------
+
+
+@contextmanager
+def stopped_copies(share: Sharing) -> Iterator[None]:
+    assert share.keeper is not None
+    os.kill(share.keeper.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(share.keeper.pid, signal.SIGCONT)
+
+
+def check_stopped(chosen: argparse.Namespace) -> Result:
+    """gpu-leased-copies does not answer before the first handoff and for some after it: jobs use
+    host memory of their own, lose nothing, and nobody stands still for much longer than the ten
+    seconds for which an answer is waited for."""
+    small = argparse.Namespace(**vars(chosen) | {"cap": chosen.cap / 4, "seconds": 40})
+    with tempfile.TemporaryDirectory() as directory, swapping(small.cap, copies=True) as share:
+        files = [Path(directory) / f"{n}" for n in range(2)]
+        begun = time.monotonic()
+        with ExitStack() as stopped:
+            stopped.enter_context(stopped_copies(share))
+            jobs = start_swappers(share, small, files)
+            with stopping(*jobs):
+                for job in jobs:
+                    job.wait_ready()
+                ready_s = time.monotonic() - begun
+                for job in jobs:
+                    job.go()
+                time.sleep(STOPPED_S)
+                stopped.close()
+                results = finish_all(jobs)
+        gaps = [us / 1e6 for us in gaps_us(*(merged(read_spans(file)) for file in files))]
+    wrong = sum(result["wrong_words"] for result in results)
+    return {
+        "good": not wrong and max(gaps) < UNANSWERED_S + 5,
+        "summary": f"ready after {ready_s:.1f} s; {len(gaps)} handoffs, at most {max(gaps):.2f} s "
+        f"in which nobody computed, {statistics.median(gaps):.3f} s in the middle; "
+        f"{wrong} words wrong",
+        "ready_s": ready_s,
+        "gaps_s": gaps,
+        "jobs": results,
+        "said": [job.said()[-6000:] for job in jobs],
+    }
+
+
 CHECKS = {
     "link": check_link,
     "handoff": check_handoff,
@@ -307,9 +361,10 @@ CHECKS = {
     "pairs": check_pairs,
     "jax": check_jax,
     "killed": check_killed,
+    "stopped": check_stopped,
     "gangs": check_gangs,
 }
-ON_ONE_GPU = "link,handoff,steady,pairs,jax,killed"
+ON_ONE_GPU = "link,handoff,steady,pairs,jax,killed,stopped"
 
 
 def main() -> int:
