@@ -31,6 +31,14 @@ def test_no_tenant_is_left_out_while_others_end() -> None:
         assert len(saved) == len(set(saved))
 
 
+def test_beats_are_more_frequent_with_more_tenants_but_never_more_than_four_a_second() -> None:
+    def pause(tenants: int) -> float:
+        leases: Any = SimpleNamespace(tenants=range(tenants))
+        return Checkpoint(leases, SimpleNamespace()).pause()  # type: ignore[arg-type]
+
+    assert [pause(n) for n in (0, 1, 16, 17, 32, 33, 256)] == [1, 1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
 def test_new_tenants_are_in_the_next_round_and_an_empty_node_has_none() -> None:
     tenants: dict[int, None] = {}
     leases: Any = SimpleNamespace(tenants=tenants)
