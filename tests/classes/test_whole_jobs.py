@@ -189,7 +189,8 @@ def test_a_gpu_that_breaks_takes_no_offline_job_and_those_there_work_on(
     def health() -> Any:
         return status(leased)["devices"][0]["offline_health"]
 
-    wait_until("the daemon to listen for Xids", lambda: health() is not None)
+    # With its first answer NVML begins to keep Xids.
+    wait_until("NVML", lambda: status(leased)["devices"][0]["busy_percent"] is not None)
     if fault:
         emulated_gpu.nvml({0: fault})
     else:

@@ -49,6 +49,17 @@ def test_all_that_have_memory_there_are_seen(
     assert nvml_child.look("GPU-0")["processes"] == there
 
 
+def test_an_xid_is_told_where_the_device_is_lost_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(events: list[int], _: int) -> Any:
+        if not events:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return SimpleNamespace(eventData=events.pop(0))
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", wait)
+    monkeypatch.setitem(nvml_child.events, "GPU-0", [13, 79])
+    assert nvml_child.look("GPU-0")["xids"] == [13, 79]
+
+
 def test_it_ends_quietly_with_a_daemon_that_is_killed() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
