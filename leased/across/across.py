@@ -155,6 +155,8 @@ class Across:
     def _obey(self, node: str, order: Order, now: int) -> list[Action]:
         self.latest = max(self.latest, order.stamp)
         member = self.members.get(order.job)
+        if member and node != member.nodes[0] and member.is_absent() and member.state == REST:
+            member = None  # the job runs again elsewhere, and where it began before does not say so
         if member is None and order.phase == Phase.REST and order.stamp and self._has_room():
             member = self.members[order.job] = Member(order.job, (node, self.node), 0, self.bounds)
         if member is None:

@@ -125,6 +125,19 @@ def test_what_is_not_of_the_job_s_daemons_is_ignored() -> None:
     assert b.members["7"].epoch == 0
 
 
+def test_a_job_that_runs_again_on_other_nodes_is_followed_where_it_has_no_step_yet() -> None:
+    """Its first node has died, so nobody says that it is over there; but what was promised is."""
+    b = Across("b", B)
+    told(b, Order("7", 1, 2, Phase.REST, stamp=4))
+    told(b, Order("7", 2, 1, Phase.HOLD, stamp=4), 5)
+    again = Order("7", 1, 2, Phase.REST, stamp=9)
+    b.handle(Received("c", again), 5 + B.hold_ns - 1)
+    assert b.members["7"].nodes[0] == "a"
+    b.handle(Tick(), 5 + B.hold_ns)
+    followed = b.handle(Received("c", again), 5 + B.hold_ns)
+    assert followed == [Send("c", Report("7", 1, 2, State.REST, ready=True, latest=9))]
+
+
 def test_a_node_that_has_nothing_of_a_job_says_so() -> None:
     b = Across("b", B)
     assert told(b, Order("7", 3, 2, Phase.STOP)) == [Send("a", Report("7", 3, 2, State.REST))]
