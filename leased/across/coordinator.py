@@ -25,13 +25,13 @@ class Coordinator:
 
     __slots__ = (
         "asked", "bounds", "changed", "epoch", "go", "heard", "job", "nodes", "over_at",
-        "patient_at", "phase", "phase_since", "resend_at", "round", "stamp", "started", "wanting",
+        "patient_at", "phase", "resend_at", "round", "stamp", "started", "wanting",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], bounds: Bounds, epoch: int):
         self.job, self.nodes, self.bounds, self.epoch = job, nodes, bounds, epoch
         self.phase, self.round, self.stamp = Phase.REST, 1, 0
-        self.started = self.over_at = self.phase_since = self.patient_at = self.resend_at = 0
+        self.started = self.over_at = self.patient_at = self.resend_at = 0
         self.asked = 0
         self.heard: dict[str, Report] = {}
         self.go: dict[str, int] = {}
@@ -63,7 +63,9 @@ class Coordinator:
         if not self.is_current(report):
             self._heed_wishes(now, latest)
             return self._must_hear(report)
-        if report.state != State.HOLDING:  # else there is more to come, or it has come before this
+        if report.state == State.HOLDING:  # there is more to come, or it has come before this
+            self.heard.setdefault(node, report)
+        else:
             self.heard[node] = report
             answers = self._rests, self._gathers, self._runs, self._stops
             answers[self.phase](report, now)
@@ -83,7 +85,7 @@ class Coordinator:
 
     def _enter(self, phase: Phase, now: int) -> None:
         """Begin another phase, with a round of its own."""
-        self.phase, self.phase_since = phase, now
+        self.phase = phase
         self._begin_round(now)
 
     def _begin_round(self, now: int) -> None:
@@ -107,7 +109,7 @@ class Coordinator:
         if report.yields or (report.state == State.REST and not report.ready):
             self._enter(Phase.REST, now)
         elif self.is_complete(now):
-            self.phase, self.phase_since = Phase.RUN, now
+            self.phase = Phase.RUN
             self._let_run()
             self.changed = True
 
@@ -193,17 +195,25 @@ class Coordinator:
         bounds = self.bounds
         if self.phase == Phase.STOP and now >= self.over_at:
             self._enter(Phase.REST, now)
-        elif self.phase == Phase.HOLD and now >= self.phase_since + bounds.gather_ns:
-            self.patient_at = now + bounds.gather_ns
-            self._enter(Phase.REST, now)
         elif self.phase == Phase.RUN and now >= self.over_at - bounds.drain_ns:
             self._stop(now)
         elif self.phase in (Phase.HOLD, Phase.RUN) and now >= self.started + bounds.round_ns:
-            self._begin_round(now)
+            again = self._gather_on if self.phase == Phase.HOLD else self._begin_round
+            again(now)
         elif self.phase == Phase.REST and self.patient_at and now >= self.patient_at:
             self.patient_at = 0
             if self.stamp:
                 self._begin_round(now)
+
+    def _gather_on(self, now: int) -> None:
+        """Try once more, unless a member says nothing at all or it has been tried for long: then
+        others may have the GPUs for as long as the job has kept them from them."""
+        tried_ns = self.round * self.bounds.round_ns
+        if self.all_heard() and tried_ns < self.bounds.gather_ns:
+            self._begin_round(now)
+        else:
+            self.patient_at = now + tried_ns
+            self._enter(Phase.REST, now)
 
     def missing(self) -> list[str]:
         """The nodes that have not answered this round though they were asked again, in the job's

@@ -99,22 +99,45 @@ def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
     assert a.coordinators["7"].phase == Phase.REST
 
 
-def test_a_job_that_cannot_have_all_its_gpus_leaves_them_to_others_for_a_while() -> None:
+def gathers() -> Across:
+    """The daemon of the first node, when all is ready there and the other one is to hold too."""
     a = joined("a")
     a.handle(Wants("7", True), 1)
     a.handle(Ready("7", True), 1)
     told(a, Report("7", 1, 2, State.REST, ready=True))
     a.handle(Held("7"), 1)
+    return a
+
+
+def answers(a: Across, state: State, now: int) -> list[object]:
+    """Of the other node, to the last order."""
+    order = a.coordinators["7"].order("b")
+    return told(a, Report("7", order.epoch, order.round, state, ready=True), now)
+
+
+def test_a_job_that_cannot_have_all_its_gpus_leaves_them_to_others_for_a_while() -> None:
+    a = gathers()
+    for now in range(1, 1 + B.gather_ns, B.round_ns):
+        assert not any(isinstance(done, Free) for done in a.handle(Tick(), now))
+        answers(a, State.HOLDING, now)
     given_up = a.handle(Tick(), 1 + B.gather_ns)
     assert Free("7", lined=True) in given_up
-    rest = a.coordinators["7"].order("b")
-    answer = Report("7", rest.epoch, rest.round, State.REST, ready=True)
-    assert not any(isinstance(done, Hold) for done in told(a, answer, 2 + B.gather_ns))
+    assert not any(isinstance(d, Hold) for d in answers(a, State.REST, 2 * B.gather_ns))
     again = a.handle(Tick(), 1 + 2 * B.gather_ns)
-    rest = a.coordinators["7"].order("b")
-    assert Send("b", rest) in again
-    answer = answer._replace(round=rest.round)
-    assert Hold("7") in told(a, answer, 2 + 2 * B.gather_ns)
+    assert Send("b", a.coordinators["7"].order("b")) in again
+    assert Hold("7") in answers(a, State.REST, 2 + 2 * B.gather_ns)
+
+
+def test_nobody_waits_for_gpus_of_a_job_of_which_a_node_says_nothing() -> None:
+    """A second is enough for a daemon that is there, and as long as it was tried others have them:
+    also if this daemon itself has stood still meanwhile."""
+    for late in (1, B.gather_ns):
+        a, now = gathers(), late + B.round_ns
+        assert Free("7", lined=True) in a.handle(Tick(), now)
+        assert a.missing("7") == []
+        answers(a, State.REST, now)
+        a.handle(Tick(), now + B.round_ns)
+        assert Hold("7") in answers(a, State.REST, now + B.round_ns)
 
 
 def test_what_is_not_of_the_job_s_daemons_is_ignored() -> None:

@@ -43,7 +43,6 @@ STEPS = 5000  # more than any jobs need that do not try again and again in vain
 SMALL = Bounds(1 * SCALE, 2 * SCALE, 5 * SCALE, 2 * SCALE, 6 * SCALE)
 OF_TIME = {
     "since", "run_until", "held_until", "resend_at", "vote", "started", "over_at", "patient_at",
-    "phase_since",
 }  # fmt: skip
 
 OTHERS = {"go", "heard", "bounds", "nodes", "gpus"}  # dictionaries, and what never changes
