@@ -134,7 +134,7 @@ class Across:
             member.changed = member.changed or member.wants != event.wants
             member.wants = event.wants
         elif isinstance(event, Ready):
-            member.turn = event.ready
+            return member.turn_comes(event.ready)
         elif isinstance(event, Held):
             return member.held()
         elif isinstance(event, Stopped):

@@ -187,6 +187,11 @@ class Member:
         self.held_until = now + self.bounds.hold_ns
         return [Hold(self.job)] if self.gpus else self.held()
 
+    def turn_comes(self, ready: bool) -> list[Action]:
+        """Or has passed: what it was about to hold it does not get then."""
+        self.turn = ready
+        return self.free() if self.state == State.HOLDING and not ready else []
+
     def held(self) -> list[Action]:
         """Its GPUs have been taken back from others."""
         if self.state == State.HOLDING:

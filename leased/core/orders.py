@@ -10,6 +10,7 @@ its leases by itself, as those on one node do.
   While another one that was ordered to has them it stands in the line, and is READY once more when
   the quantum of that is over.
 - HOLD: loans end at once, and the devices become its own. HELD: they are. It is not told so.
+  UNREADY: it cannot run, so it lines up again instead.
 - RUN: it is told of its lease. ENDS: its quantum is over while others wait, or it has released.
 - STOP: its lease is revoked, and the devices stay its own. STOPPED: it has released.
 - BACK: others may have the devices; it has not run and stays READY.

@@ -61,8 +61,8 @@ class Waiters:
     def sort(self, tenant: Tenant) -> None:
         """Put a waiter into the line if it can run now, or take it out if it cannot. A waiter
         that could not run before comes last."""
-        if tenant.ordered == orders.READY:
-            self._look_if_ready(tenant)
+        if tenant.waiting and tenant.ordered in (orders.READY, orders.HOLD):
+            self._look_if_able(tenant)
         lines_up = tenant.waiting and not self.rules.withheld(tenant)
         if lines_up == (tenant.place is not None):
             return
@@ -81,13 +81,13 @@ class Waiters:
                 tenant.ordered = orders.LINE
                 self.line_up(tenant)
 
-    def _look_if_ready(self, tenant: Tenant) -> None:
-        """Its turn has come, but it may be unable to run by now."""
-        tenant.ordered = orders.LINE
+    def _look_if_able(self, tenant: Tenant) -> None:
+        """Its turn has come, but it may be unable to run by now: then it lines up again."""
+        ordered, tenant.ordered = tenant.ordered, orders.LINE
         if self.rules.withheld(tenant):
             self.effects.do(Answer(tenant.id, orders.UNREADY))
         else:
-            tenant.ordered = orders.READY
+            tenant.ordered = ordered
 
     def let_in(self, before: Tenant) -> None:
         """Let waiters into the line that share devices with this tenant and for which room has

@@ -62,6 +62,19 @@ def test_a_member_goes_through_a_whole_turn() -> None:
     assert Free("7", lined=False) in told(b, Order("7", 2, 3, Phase.REST), 11)
 
 
+def test_a_member_whose_turn_passes_before_it_has_its_gpus_lets_go_at_once() -> None:
+    """As one of its processes has been stopped, so that the job's other nodes wait for nothing."""
+    b = joined("b")
+    told(b, Order("7", 1, 2, Phase.REST, stamp=4))
+    b.handle(Ready("7", True), 1)
+    told(b, Order("7", 2, 1, Phase.HOLD, stamp=4), 5)
+    gone = b.handle(Ready("7", False), 6)
+    assert gone == [Free("7", lined=True), Send("a", Report("7", 2, 1, State.REST, latest=4))]
+    assert b.handle(Held("7"), 7) == []  # said before it went back
+    again = b.handle(Ready("7", True), 8)
+    assert again == [Hold("7")]
+
+
 def test_a_member_stops_by_itself_and_keeps_its_gpus_until_all_others_have() -> None:
     b = joined("b")
     told(b, Order("7", 1, 2, Phase.REST, stamp=4))

@@ -71,7 +71,9 @@ class Conductor:
     def answered(self, answer: str) -> None:
         if answer in (orders.READY, orders.UNREADY):
             self.ready = answer == orders.READY
-            if self.state == orders.LINE and self.ready:
+            if self.state == orders.HOLD and not self.ready:
+                self.order(orders.BACK, orders.LINE)
+            elif self.state == orders.LINE and self.ready:
                 self.hold()
         elif answer == orders.HELD and self.state == orders.HOLD:
             self.turn += 1

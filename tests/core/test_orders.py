@@ -220,6 +220,25 @@ def test_it_is_not_ready_while_it_could_not_run(away: Event) -> None:
     assert node.answers()[-1] == orders.READY
 
 
+@pytest.mark.parametrize("away", [Frozen(JOB), DrainSet("d0", True)])
+def test_it_is_not_ready_any_more_if_it_cannot_run_before_it_has_its_devices(away: Event) -> None:
+    """Nobody waits for it then: its devices are others' as soon as it is told to go back."""
+    a = Arbiter({"d0": 100}, policy.make)
+    a.handle(Opened(1, ("d0",), "on", QUANTUM), 0)
+    a.handle(Requested(1), 0)
+    a.handle(Opened(JOB, ("d0",), "auto", QUANTUM, ordered=True), 0)
+    a.handle(Ordered(JOB, orders.LINE), 0)
+    a.handle(Tick(), QUANTUM)
+    (_, revoke) = a.handle(Ordered(JOB, orders.HOLD), QUANTUM)
+    assert isinstance(revoke, Revoke)
+    assert Answer(JOB, orders.UNREADY) in a.handle(away, QUANTUM)
+    a.handle(Ordered(JOB, orders.BACK), QUANTUM)
+    a.handle(Released(1, revoke.epoch), QUANTUM)
+    back = Thawed(JOB) if isinstance(away, Frozen) else DrainSet("d0", False)
+    assert Answer(JOB, orders.READY) in a.handle(back, QUANTUM)
+    assert a.handle(Ordered(JOB, orders.HOLD), QUANTUM) == [Answer(JOB, orders.HELD)]
+
+
 def test_a_job_that_is_stopped_while_it_runs_keeps_its_devices() -> None:
     node = Orders("0")
     for order in (orders.LINE, orders.HOLD, orders.RUN):
