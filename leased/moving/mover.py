@@ -109,6 +109,7 @@ class Mover:
         self._driver = driver
         self._moves: dict[int, Move] = {}
         self._now: asyncio.Task[None] | None = None
+        self._recovery = Recovery(leases, nvml, self._mark, access, driver)
         leases.clients.on_left = self._left
 
     def _left(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
@@ -291,7 +292,8 @@ class Mover:
         if mark is not None and mark.job_id != tenant.job_id and self._store.fault:
             raise Stays(f"that another job has moved cannot be stored: {self._store.fault}")
         gpus = move.old.uuid, move.new.uuid
-        self._mark.write(Mark(tenant.job_id, *gpus, tuple(move.pids.values()), driver.process))
+        mark = Mark(tenant.job_id, *gpus, tuple(move.pids.values()), driver.process)
+        self._mark.write(mark)
         # Whoever ends the daemon waits until no process is between the GPUs.
         try:
             self._access.widen(move.pids, move.new.minor)
@@ -318,6 +320,8 @@ class Mover:
             return
         if not plan.lost:
             self._mark.remove()
+        elif await self._recovery.bring_back(mark, list(mark.processes)):
+            plan.lost.clear()
         raise Stays(plan.why + steps.lost(plan) or "its processes have ended")
 
     def _settle(self, pids: Iterable[int], gpu: Gpu) -> None:
@@ -331,5 +335,4 @@ class Mover:
 
     def recover(self) -> None:
         """Begin to do what a former daemon has left; see recovery.py."""
-        recovery = Recovery(self._leases, self._nvml, self._mark, self._access, self._driver)
-        self._now = asyncio.get_running_loop().create_task(recovery.run())
+        self._now = asyncio.get_running_loop().create_task(self._recovery.run())

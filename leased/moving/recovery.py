@@ -56,7 +56,12 @@ class Recovery:
         mark = self._former
         living = [process for process in mark.processes if alive(process)] if mark else []
         if mark is not None and living:
-            await self._bring_back(mark, living)
+            log.warning(
+                "gpu-leased ended in the middle of a move: %s may be between two GPUs, and goes "
+                "to %s",
+                *(count(len(living), "process"), self._ends(mark)[0]),
+            )
+            await self.bring_back(mark, living)
         elif mark is not None:
             self._file.remove()
         try:
@@ -89,12 +94,10 @@ class Recovery:
         tenant = self._leases.tenants.get(job_id)
         return [self._leases.gpus[uuid].minor for uuid in (tenant.gang if tenant else ())]
 
-    async def _bring_back(self, mark: Mark, living: list[ProcessId]) -> None:
+    async def bring_back(self, mark: Mark, living: list[ProcessId]) -> bool:
+        """Bring these processes to the GPU of the books, and remove the mark. False: not all of
+        them are there."""
         home, other = self._ends(mark)
-        log.warning(
-            "gpu-leased ended in the middle of a move: %s may be between two GPUs, and goes to %s",
-            *(count(len(living), "process"), home),
-        )
         await self._until_ended(mark.asker)
         for tries_left in reversed(range(TRIES)):
             try:
@@ -104,11 +107,12 @@ class Recovery:
                 if isinstance(fault, Lost) and tries_left:
                     continue
                 log.error("they cannot be brought back: %s; cancel their job", fault)
-                return
+                return False
         if plan.lost:
             log.error("not all could be brought back%s", steps.lost(plan))
-            return
+            return False
         self._file.remove()
+        return True
 
     async def _taken_back(self, mark: Mark, living: list[ProcessId], home: str, other: str) -> Plan:
         """What has become of them. Lost: who asks the driver has ended."""

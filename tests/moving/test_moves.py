@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -17,6 +18,7 @@ from leased.base.errors import Refused
 from leased.cli import ctl
 from leased.cli.subcommand import ExitStatus
 from leased.metrics import job_mapping
+from leased.moving.plan import TRIES
 from leased.saving.still import StillJob, take
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
@@ -293,6 +295,33 @@ def test_where_the_asker_dies_in_the_middle_another_one_brings_the_job_back(
     assert works(job) == "00 00"
     assert move(leased, 1, 1) == ExitStatus.DONE
     assert works(job) == "01 01"
+    output(job)
+
+
+@pytest.mark.daemon(hurried=["leased.moving.steps.LOCK_S=0.5"])
+def test_a_job_whose_askers_all_die_for_a_while_is_not_given_up(
+    tenant: Start, leased: Leased
+) -> None:
+    job = begins(tenant, PAIR, PROGRAM, "16")
+    mark = begin_move(leased)
+    killed: set[int] = set()
+
+    def all_are_dead() -> bool:
+        """The first one, and those that were to say what became of its step."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends just now
+            for child in {*askers(leased)} - killed:
+                os.kill(child, signal.SIGKILL)
+                killed.add(child)
+        return len(killed) == 1 + TRIES
+
+    wait_until("them to be killed", all_are_dead, step=0.01)
+    wait_until("the end", lambda: asked(leased, op="moved", job_id=1)["state"] != "moving")
+    assert (
+        asked(leased, op="moved", job_id=1)["why"] == "the process that asks the driver has ended"
+    )
+    assert not mark.exists()
+    assert works(job) == "00 00"
+    assert move(leased, 1, 1) == ExitStatus.DONE
     output(job)
 
 
