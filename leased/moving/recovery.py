@@ -22,7 +22,7 @@ from leased.moving import steps
 from leased.moving.device_access import DeviceAccess
 from leased.moving.driver import STEP_S, Driver, DriverFault, Lost
 from leased.moving.mark import Mark, MarkFile
-from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, TRIES, Plan, Process, Step
+from leased.moving.plan import CHECKPOINTED, LOCKED, RESTORE, RUNNING, TRIES, Plan, Process, Step
 from leased.processes.identity import ProcessId, alive
 from leased.wire import daemon_messages
 
@@ -121,13 +121,20 @@ class Recovery:
             with contextlib.suppress(OSError):  # it is on the disk all the same
                 self._file.write(replace(mark, processes=tuple(living), asker=driver.process))
             until = asyncio.get_running_loop().time() + steps.LOCK_S
-            found = {p.pid: await self._found(driver, p, until) for p in living}
+            found = {p.pid: await self._found(driver, p) for p in living}
             plan = Plan({pid: process for pid, process in found.items() if process is not None})
             answer = await self._nvml.look([other])
             there = nvml_answers.seen(answer, other, 1 << 50).processes
             for pid, process in plan.processes.items():
                 process.away = pid in there
             plan.turn_back("gpu-leased has ended")
+            works = {pid: p for pid, p in plan.processes.items() if p.state == RUNNING}
+            for pid in works:  # the others do not stand still while these are waited for
+                del plan.processes[pid]
+            await steps.take_all(self._driver, driver, plan, home, other)
+            plan.processes.update(works)
+            for pid in works:
+                await steps.look_again(driver, plan, pid, until)
             await steps.take_all(self._driver, driver, plan, home, other)
             return plan
 
@@ -140,12 +147,12 @@ class Recovery:
             await asyncio.sleep(LOOK_S)
             looks -= 1
 
-    async def _found(self, driver: Driver, living: ProcessId, until: float) -> Process | None:
+    async def _found(self, driver: Driver, living: ProcessId) -> Process | None:
         """A process that was checkpointed is restored wherever that was: nothing says where, until
-        it is there. None: it has just ended. until: as state_at_rest()."""
+        it is there. None: it has just ended."""
         pid = living.pid
         try:
-            process = Process(await steps.state_at_rest(driver, pid, until))
+            process = Process(await driver.state(pid))
         except DriverFault as fault:
             if isinstance(fault, Lost) or alive(living):
                 raise

@@ -54,17 +54,21 @@ async def _another(
 async def _look_again(driver: Driver, plan: Plan, step: Step) -> None:
     """Lost: this driver does not say it either."""
     process = plan.processes[step.pid]
-    most_s = LOCK_S if step.what == LOCK else 0.0
+    before, most_s = process.state, LOCK_S if step.what == LOCK else 0.0
+    await look_again(driver, plan, step.pid, asyncio.get_running_loop().time() + most_s)
+    if step.crosses and before == CHECKPOINTED and process.state == LOCKED:
+        process.away = not process.away
+
+
+async def look_again(driver: Driver, plan: Plan, pid: int, until: float) -> None:
+    """Note the state of a process, or that it has ended. until: as state_at_rest(). Lost: this
+    driver does not say it."""
     try:
-        state = await state_at_rest(driver, step.pid, asyncio.get_running_loop().time() + most_s)
+        plan.processes[pid].state = await state_at_rest(driver, pid, until)
     except Lost:
         raise
     except DriverFault:
-        plan.ended(step.pid)
-        return
-    if step.crosses and process.state == CHECKPOINTED and state == LOCKED:
-        process.away = not process.away
-    process.state = state
+        plan.ended(pid)
 
 
 async def state_at_rest(driver: Driver, pid: int, until: float) -> str:

@@ -26,7 +26,7 @@ from leased.processes import procfs
 from leased.processes.identity import ProcessId, process_id
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.moving.test_moves import PROGRAM, move, works
+from tests.moving.test_moves import PAIR, PROGRAM, move, works
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.children import children_of
@@ -174,6 +174,37 @@ def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(nod
     node.marks()
     node.starts()
     assert output(job) == "right\n"
+
+
+@pytest.mark.daemon(hurried=["leased.moving.steps.LOCK_S=5"])
+def test_a_process_does_not_stand_still_while_another_one_might_still_be_locked(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in emulated_gpu.env.items():
+        monkeypatch.setenv(name, value)
+    job = tenant(JOB, "tq:1,memory:swap", "-c", PAIR, PROGRAM, "16")
+    assert line(job) == "ready ready"
+    (starter,) = children_of(job.pid)
+    pids = children_of(starter)
+    devices = ask(leased.admin_socket, {"op": "status"})["devices"]
+    old, new = (str(device["uuid"]) for device in devices)
+    leased.kill()
+
+    async def take() -> None:
+        async with Driver() as driver:
+            await driver.begin()
+            await driver.take(Step(pids[0], LOCK), old, new)
+
+    asyncio.run(take())
+    both = tuple(filter(None, map(process_id, pids)))
+    marks = MarkFile(leased.prefix / "state")
+    marks.write(Mark(JOB, old, new, both))
+    leased.start()
+    assert works(job) == "00 00"
+    assert marks.read(), "the other one is waited for still"
+    wait_until("the mark to be removed", lambda: marks.read() is None)
+    assert move(leased, JOB, 1) == ExitStatus.DONE
+    output(job)
 
 
 @pytest.mark.parametrize("taken", [*range(5), "back"])
