@@ -55,7 +55,7 @@ def parked(site: Site, memory: str) -> int:
 
 
 def test_they_end_as_any_job_and_leave_nothing(site: Site) -> None:
-    """Both at once, since slurmctld looks for limits that have ended every half minute."""
+    """Both at once, since slurmctld looks now and then for limits that have ended."""
     jobs = {memory: parked(site, memory) for memory in ("swap", "managed")}
     # Their limits end now, whatever they asked for.
     for job in jobs.values():

@@ -106,7 +106,7 @@ def cancels(site: Site, waiter: Job) -> None:
 
 
 def is_preempted(site: Site, _: Job) -> None:
-    """Another one needs its memory. slurmctld looks each half minute whose GraceTime is over, sends
+    """Another one needs its memory. slurmctld looks now and then whose GraceTime is over, sends
     SIGTERM then, and SIGKILL when KillWait is over."""
     site.slurm.sbatch("--mem=2900M", "-o", "/dev/null", "--wrap=true")
 

@@ -121,7 +121,7 @@ def test_two_jobs_get_on_after_a_storm(site: Site) -> None:
     ("whole", "how"),
     [
         *((whole, how) for whole in (True, False) for how in ("cancel", "requeue")),
-        (True, "limit"),  # slurmctld looks for limits that have ended every half minute
+        (True, "limit"),
     ],
 )
 def test_a_suspended_job_that_does_not_go_on_holds_nobody_up(
