@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 # What Slurm's daemons wait for without need is shorter: each file says in C what and why.
 PRELOADED = ROOT / "build" / "meson" / "tests" / "slurm"
-HURRIED = PRELOADED / "libhurried_slurmctld.so"
+HURRIED, NODELAY = PRELOADED / "libhurried_slurmctld.so", PRELOADED / "libnodelay.so"
 # A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
 LONGEST_RUN_DIR = 85
 NODE_S = 180.0  # a slurmd that does not reach its slurmctld at once takes its time
@@ -314,13 +314,13 @@ class PrivateSlurm:
 
     def _start_slurmdbd(self) -> None:
         # slurmdbd cannot be told of another socket than the system's; its client library can.
-        database = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}
-        slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D", env=database)
+        env = {"MYSQL_UNIX_PORT": str(self.layout.database_socket), "LD_PRELOAD": str(NODELAY)}
+        slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D", env=env)
         slurmdbd.wait_ready(lambda: answers(self.layout.ports["slurmdbd"]))
 
     def start_slurmctld(self) -> None:
         """Start slurmctld, with what one before it has left."""
-        env = {"LD_PRELOAD": str(HURRIED)}
+        env = {"LD_PRELOAD": f"{HURRIED}:{NODELAY}"}
         slurmctld = self._start("slurmctld", "/usr/sbin/slurmctld", "-D", env=env)
         slurmctld.wait_ready(lambda: "UP" in self.run("scontrol", "ping", check=False).stdout)
 
