@@ -128,7 +128,7 @@ def test_a_waiter_saves_what_it_has(site: Site, event: Callable[[Site, Job], Non
     """Behind a holder whose turn lasts ten minutes, which goes on afterwards."""
     how = "notices" if event is nears_its_limit else "handles"
     more = ("--time=1", *(["--partition=low"] if event is is_preempted else []))
-    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:5", *more, how=how)
+    waiter = submit(site, f"waiter-{event.__name__}", TRAINS, "tq:1", *more, how=how)
     wait_until("it to begin", waiter.file("began").exists)
     holder = submit(site, f"holder-{event.__name__}", HOLDS, "tq:600")
     try:
