@@ -38,6 +38,7 @@ from leased.placer.turn import (
 )
 from leased.slurm.queue_json import QueuedJob
 
+GRACE_S = 20  # for a placer that starts within this time, to take over the jobs of one that stops
 SOON_S = 30  # before the begin time that its user has set, the placer begins to act on a job
 
 
@@ -70,20 +71,20 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
     return turn
 
 
-def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int) -> list[Change]:
+def releases(view: View, tickets: Tickets, understand: Understand) -> list[Change]:
     """The changes that give every job back to Slurm which the placer has put off or bound to a
     node.
 
-    grace_s: the jobs may begin after this time, in which another placer can take them over: it
-    finds them put off, and for how long they have waited.
+    The jobs may begin after GRACE_S, in which another placer can take them over: it finds them put
+    off, and for how long they have waited.
     """
     found: list[Change] = []
     for job in view.jobs:
         ticket = ticket_of(job, tickets, understand)
         if not job.pending or ticket is None:
             continue
-        ours = ticket.until > view.now + grace_s and job.begin == ticket.until
-        start = max(ticket.begin, view.now + grace_s) if ours else None
+        ours = ticket.until > view.now + GRACE_S and job.begin == ticket.until
+        start = max(ticket.begin, view.now + GRACE_S) if ours else None
         node = "" if is_bound(job, ticket) else None
         update = cleared(job, "given back to Slurm", start=start, node=node)
         if update.changes:

@@ -36,7 +36,6 @@ class Settings:
     hold_s: int
     settle_s: int = 30
     backoff_s: int = 600
-    say_s: int = 30  # the shortest time between two changes of a job's reason
     model: Model | None = None  # by which offline jobs are matched; None: they are not
     reserve_s: int = 0  # a job that fits nowhere for longer gets a reservation; 0: none does
 

@@ -12,6 +12,7 @@ from leased.placer.turn import Turn, changed, cleared, is_bound, start_at, unbou
 from leased.slurm.queue_json import QueuedJob
 
 LINE, LONGEST_HOLDS = 50, 12  # see hold_s()
+SAY_S = 30  # the shortest time between two changes of a job's reason
 UNPLACED: dict[str, Any] = {"node": "", "gpu": -1, "bound": False}
 
 
@@ -24,7 +25,7 @@ def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str, *, say: boo
     due = job.begin != ticket.until or ticket.until - now <= hold // 2 or set_back
     until = max(now, ticket.begin) + hold if due else ticket.until
     words = None
-    if reason and (say or due or now - ticket.said_at >= turn.settings.say_s):
+    if reason and (say or due or now - ticket.said_at >= SAY_S):
         words = changed(job.comment, marks.with_reason(job.comment, reason))
     update = Update(
         job.label,

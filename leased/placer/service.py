@@ -40,7 +40,6 @@ PROGRAM = "gpu-lease-placer"
 log = logging.getLogger(PROGRAM)
 
 TICKETS = "jobs.json"
-GRACE_S = 20  # for a placer that starts within this time, to take over the jobs of this one
 RELEASE_S = 60.0  # giving all jobs back to Slurm takes at most so long
 REFUSED_S = 60.0  # after slurmctld refused a change of a job, the job is left alone for so long
 NAMED = 8  # jobs of which Slurm says too much
@@ -204,7 +203,7 @@ class Placer:
         alive.remove(self.runtime)
         end = time.monotonic() + RELEASE_S
         view, _ = self.link.look()
-        changes = releases(view, self.tickets, understand, GRACE_S)
+        changes = releases(view, self.tickets, understand)
         try:
             for done, (update, key, ticket) in enumerate(changes):
                 if time.monotonic() > end:

@@ -373,7 +373,7 @@ def test_jobs_are_given_back_with_their_nodes_and_comments() -> None:
     slurm.nodes.append(node("n2"))
     slurm.turn()
     assert slurm.jobs["2"].required == "n2"
-    for update, _, _ in releases(slurm.view(), slurm.tickets, understand, 20):
+    for update, _, _ in releases(slurm.view(), slurm.tickets, understand):
         slurm.change(update)
     for number in "123":
         one = slurm.jobs[number]
@@ -388,7 +388,7 @@ def test_a_placer_that_is_stopped_and_started_knows_for_how_long_jobs_have_waite
     slurm = Slurm([node("n1")])
     slurm.add(running(job(9), "n1"), job(1, "exclusion:a"))
     slurm.go(10)
-    for update, key, ticket in releases(slurm.view(), slurm.tickets, understand, 20):
+    for update, key, ticket in releases(slurm.view(), slurm.tickets, understand):
         slurm.change(update)
         assert ticket is not None
         slurm.tickets[key] = ticket

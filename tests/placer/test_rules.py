@@ -154,7 +154,7 @@ class Placing(RuleBasedStateMachine):
                 [self.slurm.now, self.begins.get(one.label, 0), ticket.begin if ticket else 0]
             )
             assert one.begin <= due + HOLD * LONGEST_HOLDS
-        for update, _, _ in releases(self.slurm.view(), self.slurm.tickets, understand, 20):
+        for update, _, _ in releases(self.slurm.view(), self.slurm.tickets, understand):
             self.slurm.change(update)
         for one in self._pending():
             assert one.begin <= max(self.slurm.now + 130, self.begins.get(one.label, 0))

@@ -33,12 +33,14 @@ def put_lua(etc: Path, alive: Path) -> None:
 
 @dataclass
 class PlacerService:
-    """The service with a configuration of its own. hold, reserve_after: as in [placer]."""
+    """The service with a configuration of its own. hold, reserve_after: as in [placer]. hurried:
+    pauses to be shorter, see hurried.py."""
 
     work: Path
     slurm: PrivateSlurm
     hold: str = "5m"
     reserve_after: str = "30m"
+    hurried: Sequence[str] = ()
     daemons: list[Daemon] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -68,7 +70,10 @@ class PlacerService:
         return (self.work / "placer.log").read_text()
 
     def command(self, *more: str) -> list[str]:
-        return [sys.executable, "-m", "leased.placer.service", "--config", str(self.config), *more]
+        command = ["leased.placer.service", "--config", str(self.config), *more]
+        if self.hurried:
+            command = ["tests.slurm.hurried", *self.hurried, "--", *command]
+        return [sys.executable, "-m", *command]
 
     def start(self) -> None:
         """Returns when it has told its service manager (us) that it is ready."""
@@ -163,6 +168,7 @@ def placed_site(
     hold: str = "5m",
     reserve_after: str = "30m",
     slurm_conf: Sequence[str] = (),
+    hurried: Sequence[str] = (),
 ) -> Iterator[PlacedSite]:
     work = work_dir()
     slurm = PrivateSlurm(
@@ -172,7 +178,7 @@ def placed_site(
         plugin=None,
         slurm_conf=["JobSubmitPlugins=lua", *slurm_conf],
     )
-    placer = PlacerService(work, slurm, hold, reserve_after)
+    placer = PlacerService(work, slurm, hold, reserve_after, hurried)
     put_lua(slurm.layout.etc, placer.alive)
     try:
         with slurm:

@@ -117,6 +117,8 @@ def test_a_requeued_job_is_placed_again(site: PlacedSite) -> None:
     site.wait_for_comment(rival, "a job without exclusion:rival is there")
     site.slurm.run("scontrol", "requeue", str(job))
     assert site.gpu(rival)[0] == node
+    # Slurm lets a requeued job wait until the credential that it had has expired.
+    site.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
     assert site.gpu(job)[0] != node
     site.cancel(job, rival)
 
@@ -163,7 +165,8 @@ def test_a_job_begins_by_itself_when_the_placer_is_gone() -> None:
 
 
 def test_a_stopped_placer_gives_jobs_back() -> None:
-    with placed_site(nodes=1, hold="60m") as site:
+    soon = ["leased.placer.decide.GRACE_S=2"]  # nobody takes its jobs over
+    with placed_site(nodes=1, hold="60m", hurried=soon) as site:
         taken = site.submit("")
         site.gpu(taken)
         waits = site.submit("exclusion:alone", "--comment=mine")

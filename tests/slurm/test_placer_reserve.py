@@ -29,8 +29,9 @@ SLURM_CONF = [
 @pytest.fixture(scope="module")
 def site() -> Iterator[PlacedSite]:
     """Two nodes with one GPU each, and two partitions; who has waited for a second has waited for
-    long."""
-    with placed_site(reserve_after="1s", slurm_conf=SLURM_CONF) as made:
+    long. The placer says a changed reason, and asks which partitions are closed, each second."""
+    often = ["leased.placer.putting_off.SAY_S=1", "leased.placer.slurm_link.PARTITIONS_S=1"]
+    with placed_site(reserve_after="1s", slurm_conf=SLURM_CONF, hurried=often) as made:
         yield made
 
 
