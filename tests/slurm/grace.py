@@ -2,7 +2,8 @@
 
 In that time the job's memory has to leave. It is 2 s of the clock, and how much a machine does in
 2 s nobody knows. So slurmstepd waits for the test here, however long that takes, and gpu-leased
-believes that Slurm waits for hours.
+believes that Slurm waits for hours. It asks Slurm sooner than after its usual 3 s whether a job runs
+again whose stop was too short to be seen: a test may resume a job as soon as it is stopped.
 
 `python -m tests.slurm.grace ARGUMENTS`: that gpu-leased.
 """
@@ -13,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from leased.monitors import suspensions
 from leased.node import daemon
 from leased.slurm import slurmconf
 from tests.emugpu.server import ROOT
@@ -20,6 +22,7 @@ from tests.slurm.leased import Leased
 
 LIBRARY = ROOT / "build" / "meson" / "tests" / "slurm" / "libgrace.so"
 HOURS_S = 36_000
+ASK_FIRST_NS = 500_000_000
 
 
 @dataclass
@@ -54,4 +57,5 @@ class PatientLeased(Leased):
 
 if __name__ == "__main__":
     slurmconf.GRACE_S = HOURS_S
+    suspensions.ASK_FIRST_NS = ASK_FIRST_NS
     raise SystemExit(daemon.main())
