@@ -100,7 +100,7 @@ def test_jobs_with_shares_and_without_take_turns_and_one_too_many_is_told(site: 
 
 
 def test_a_job_at_its_limit_is_shown_as_such(site: Site) -> None:
-    job = submit(site, "slow", "limit:0.05,tq:1")
+    job = submit(site, "slow", "limit:0.05,tq:100ms")
     site.wait_for_tenant(job)
     wait_until("it to be at its limit", lambda: tenant(site, job)["share"]["limited_s"] is not None)
     wait_until("it to go on", lambda: handoffs(site, job) >= 1)
