@@ -70,7 +70,7 @@ class Site:
         self.slurm.run("scontrol", "requeue", str(job))
         wait_until("the job to wait again", lambda: self.slurm.job(job)["JobState"] == "PENDING")
         wait_until("its tenant to be gone", lambda: job not in self.tenants())
-        self.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
+        self.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+2")
 
     def devices(self) -> list[str]:
         """The UUIDs of the node's GPUs, by index."""

@@ -17,7 +17,7 @@ from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 from tests.slurm.test_signals import HOLDS, MIB, submit
 
-OPTIONS, MEMORY = "lock:on,memory:swap,tq:5", "900M"
+OPTIONS, MEMORY = "lock:on,memory:swap,tq:1", "900M"
 
 
 @pytest.fixture(scope="module")

@@ -76,9 +76,11 @@ class Host:
     def jobs_run(self) -> None:
         """Jobs of all three commands run, and no node drains by them or their epilogs."""
         slurm = self.site.slurm
-        for command in (["srun", "true"], ["salloc", "true"], ["sbatch", "--wait", "--wrap=true"]):
-            done = slurm.run(*command, check=False, cwd=self.site.work)
+        for command in ("srun", "salloc"):
+            done = slurm.run(command, "true", check=False, cwd=self.site.work)
             assert done.returncode == 0, done.stderr
+        # `sbatch --wait` would look for the first time after two seconds.
+        assert slurm.wait(slurm.sbatch("--wrap=true", cwd=self.site.work)) == "COMPLETED"
         wait_until("the jobs to be over", lambda: slurm.run("squeue", "-h").stdout == "")
         self.site.node_is_idle()
 

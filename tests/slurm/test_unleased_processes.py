@@ -12,7 +12,7 @@ from tests.monitors.test_unleased_processes import WITHOUT
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 
-STRAYS = '[strays]\naction = "end"\ngrace = "3s"\nallow = []\n'
+STRAYS = '[strays]\naction = "end"\ngrace = "1s"\nallow = []\n'
 HELD = WITHOUT.replace("sys.stdin.readline()", "import time; time.sleep(600)")
 
 
