@@ -406,9 +406,9 @@ class PrivateSlurm:
     def sacct(self, job_id: int | str, *fields: str) -> dict[str, str]:
         """The last line of `sacct -X` of a job, by field name; empty while it has none. One whose
         size has changed while it ran has several."""
-        said = self.run(
-            "sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields), check=False
-        ).stdout.splitlines()
+        asked = ("sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields))
+        at_once = {"LD_PRELOAD": str(NODELAY)}
+        said = self.run(*asked, check=False, env=at_once).stdout.splitlines()
         return dict(zip_strict(fields, said[-1].split("|"))) if said else {}
 
     def sacct_lines(self, job_ids: Sequence[int]) -> list[str]:

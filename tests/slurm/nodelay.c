@@ -1,8 +1,8 @@
-/* nodelay.c: a daemon's TCP connections send at once. Preloaded into slurmctld and slurmdbd.
+/* nodelay.c: TCP connections send at once. Preloaded into slurmctld, slurmdbd and sacct.
  *
- * Between the two a message is two writes, its length and the rest. The kernel keeps the second one
- * back until the first is acknowledged, which the other side does 40 ms later; at its start
- * slurmctld asks some ten questions, one after the other. */
+ * To and from slurmdbd a message is two writes, its length and the rest. The kernel keeps the
+ * second one back until the first is acknowledged, which the other side does 40 ms later; at its
+ * start slurmctld asks some ten questions, one after the other. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
