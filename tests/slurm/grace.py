@@ -2,8 +2,8 @@
 
 In that time the job's memory has to leave. It is 2 s of the clock, and how much a machine does in
 2 s nobody knows. So slurmstepd waits for the test here, however long that takes, and gpu-leased
-believes that Slurm waits for hours. It asks Slurm sooner than after its usual 3 s whether a job runs
-again whose stop was too short to be seen: a test may resume a job as soon as it is stopped.
+believes that Slurm waits for hours. It asks Slurm sooner than after its usual 3 s whether a job
+runs again whose stop was too short to be seen: a test may resume a job as soon as it is stopped.
 
 `python -m tests.slurm.grace ARGUMENTS`: that gpu-leased.
 """
