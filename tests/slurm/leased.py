@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.slurm.processes import Daemon, StopError, notified, says_ready
+from tests.slurm.processes import Daemon, StopError, notified
 from tests.support.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ class Leased:
                 self.env | {"NOTIFY_SOCKET": notify.getsockname(), "PYTHONUNBUFFERED": "1"},
                 [held.fileno() for held in self.sockets.values()] + self.kept,
             )
-            self.daemon.wait_ready(lambda: says_ready(notify), timeout=START_S)
+            self.daemon.wait_notified(notify, START_S)
 
     def _command(self) -> list[str]:
         command = ["leased.node.daemon", "--config", str(self.config)]

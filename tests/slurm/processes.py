@@ -135,6 +135,19 @@ class Daemon:
         except TimeoutError as fault:
             raise StartError(f"{fault}:\n{self.tail()}") from None
 
+    def wait_notified(self, notify: socket.socket, timeout: float) -> None:
+        """Wait until it says that it is ready; StartError with its log if it ends or is late."""
+        end = time.monotonic() + timeout
+        ended = os.pidfd_open(self.process.pid)
+        try:
+            while not says_ready(notify):
+                woken = select.select([notify, ended], [], [], max(end - time.monotonic(), 0))[0]
+                if notify not in woken:
+                    how = "ended at its start" if woken else f"was not ready after {timeout:g} s"
+                    raise StartError(f"{self.name} {how}:\n{self.tail()}")
+        finally:
+            os.close(ended)
+
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
