@@ -47,7 +47,7 @@ from leased.node import across_nodes
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint, first_epoch
 from leased.node.deadline_timer import DeadlineTimer, HearsFirst
-from leased.node.listeners import Listeners
+from leased.node.listeners import GRACE_NS, Listeners
 from leased.node.monitors import Monitors
 from leased.node.overruns import Overruns
 from leased.node.tasks import Tasks
@@ -61,7 +61,6 @@ from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 
-GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
 UNHEARD_NS = 1 << 62  # the grace of a daemon that does not listen yet: without an end
 
 

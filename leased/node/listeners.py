@@ -21,6 +21,8 @@ from leased.leasing.leases import Leases
 from leased.node.admin_connection import AdminConnection
 from leased.node.client_connection import ClientConnection
 
+GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
+
 
 @dataclass
 class Listeners:

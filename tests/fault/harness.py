@@ -22,7 +22,7 @@ import pytest
 from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.fault.askers import ENTRY
-from tests.slurm.leased import GIVES_UP_SOON, Leased
+from tests.slurm.leased import GIVES_UP_SOON, GRANTS_SOON, Leased
 from tests.slurm.processes import start, wait_until
 from tests.support.together import zip_strict
 
@@ -153,7 +153,9 @@ def faulty_node(folder: Path, env: dict[str, str] | None = None) -> Iterator[Fau
     """A node in a directory with a short name. env: what the daemon gets besides."""
     with EmulatedGpu(folder / "gpu") as gpu:
         environment = os.environ | gpu.env | dict(env or {})
-        leased = Leased(folder / "leased", folder / "run", environment, hurried=GIVES_UP_SOON)
+        leased = Leased(
+            folder / "leased", folder / "run", environment, hurried=GIVES_UP_SOON + GRANTS_SOON
+        )
         node = FaultyNode(leased)
         try:
             with leased:

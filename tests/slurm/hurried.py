@@ -1,4 +1,5 @@
-"""Run a program with shorter pauses than its own: `hurried MODULE.NAME=SECONDS... -- MODULE ...`.
+"""Run a program with shorter pauses than its own: `hurried MODULE.NAME=PAUSE... -- MODULE ...`, each
+in the unit of its name.
 
 For what the daemon looks at again and again, and how often: it sees the same, sooner. And for its
 patience with what never answers in a test.
@@ -12,14 +13,14 @@ import sys
 
 
 def put(word: str) -> None:
-    """Set what MODULE.NAME=SECONDS says. ValueError: there is no such pause, or it is shorter."""
+    """Set what MODULE.NAME=PAUSE says. ValueError: there is no such pause, or it is shorter."""
     name, _, seconds = word.partition("=")
     module, _, constant = name.rpartition(".")
     found = importlib.import_module(module)
     usual = getattr(found, constant, None)
     if not isinstance(usual, (int, float)) or float(seconds) > usual:
         raise ValueError(f"{name} is {usual}: no pause that {seconds} would shorten")
-    setattr(found, constant, type(usual)(seconds))
+    setattr(found, constant, type(usual)(float(seconds)))
 
 
 def main() -> None:
