@@ -176,7 +176,8 @@ enum emu_graph_value {
  * never return, and do not stop; compute groups have the slice `value` (in us) whatever is set;
  * contexts have `value` compute channels from now on; all of that is over.
  * Of process checkpoints: the next lock, checkpoint, restore or unlock of a process whose first
- * device this is fails, or the `value`-th from now on. */
+ * device this is fails, or the `value`-th from now on.
+ * No fault, but as seldom: kernels that only spin, and are there now, are over once they run. */
 enum emu_fault {
 	EMU_FAULT_LOST = 1,
 	EMU_FAULT_OOM_ONCE = 2,
@@ -191,7 +192,8 @@ enum emu_fault {
 	EMU_FAULT_LOCK = 11, /* in the order of enum emu_checkpoint */
 	EMU_FAULT_SAVE = 12,
 	EMU_FAULT_RESTORE = 13,
-	EMU_FAULT_UNLOCK = 14
+	EMU_FAULT_UNLOCK = 14,
+	EMU_FAULT_SPINS_END = 15
 };
 
 /* What is done to a process, by another one or by itself, in the order of cuda.h. */

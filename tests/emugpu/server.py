@@ -117,6 +117,11 @@ class EmulatedGpu:
         """
         self._control("fail", str(device), fault, str(value))
 
+    def end_spins(self, device: int = 0) -> None:
+        """Kernels that only spin, and have been submitted, take no more time than they have had:
+        each is over as soon as it runs."""
+        self.fail(device, "spins-end")
+
     @property
     def nvml_hangs(self) -> Path:
         """The file that is there once a call of NVML hangs."""

@@ -1,8 +1,7 @@
-"""Run a program with shorter pauses than its own: `hurried MODULE.NAME=PAUSE... -- MODULE ...`, each
-in the unit of its name.
+"""Run a program with shorter pauses than its own: `hurried MODULE.NAME=PAUSE... -- MODULE ...`.
 
-For what the daemon looks at again and again, and how often: it sees the same, sooner. And for its
-patience with what never answers in a test.
+Each in its own unit: for what the daemon looks at again and again, and how often: it sees the same,
+sooner. And for its patience with what never answers in a test.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import sys
 
 def put(word: str) -> None:
     """Set what MODULE.NAME=PAUSE says. ValueError: there is no such pause, or it is shorter."""
-    name, _, seconds = word.partition("=")
+    name, _, pause = word.partition("=")
     module, _, constant = name.rpartition(".")
     found = importlib.import_module(module)
     usual = getattr(found, constant, None)
-    if not isinstance(usual, (int, float)) or float(seconds) > usual:
-        raise ValueError(f"{name} is {usual}: no pause that {seconds} would shorten")
-    setattr(found, constant, type(usual)(float(seconds)))
+    if not isinstance(usual, (int, float)) or float(pause) > usual:
+        raise ValueError(f"{name} is {usual}: no pause that {pause} would shorten")
+    setattr(found, constant, type(usual)(float(pause)))
 
 
 def main() -> None:

@@ -418,7 +418,8 @@ static enum emu_fault fault_named(const char *name)
 	                                    [EMU_FAULT_LOCK] = "lock",
 	                                    [EMU_FAULT_SAVE] = "checkpoint",
 	                                    [EMU_FAULT_RESTORE] = "restore",
-	                                    [EMU_FAULT_UNLOCK] = "unlock"};
+	                                    [EMU_FAULT_UNLOCK] = "unlock",
+	                                    [EMU_FAULT_SPINS_END] = "spins-end"};
 
 	for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i], name))
@@ -451,7 +452,7 @@ static int control(const char *dir, int argc, char **argv)
 		        "usage: emugpud --ctl DIR stats | fail DEVICE FAULT [VALUE]; faults: "
 		        "lost oom ecc repaired controls-unknown control-once stop-hangs "
 		        "own-slice=US channels=N controls-work lock checkpoint restore "
-		        "unlock\n");
+		        "unlock spins-end\n");
 		return 2;
 	}
 	if (!send_all(fd, &q, sizeof(q)) || !recv_all(fd, &r, sizeof(r)))

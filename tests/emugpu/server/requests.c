@@ -99,6 +99,18 @@ static void own_slices(struct device *device, uint64_t us)
 				x->groups[ENGINE_COMPUTE].slice_us = us;
 }
 
+/* What it has spun so far, and what it still owes of that, is all that such a kernel takes. */
+static void end_spins(struct device *device)
+{
+	for (struct process *p = emulator.processes; p; p = p->next)
+		for (struct context *x = p->contexts; x; x = x->next)
+			for (struct stream *s = x->device == device ? x->streams : NULL; s;
+			     s = s->next)
+				for (struct op *op = s->first; op; op = op->next)
+					if (op->kind == EMU_LAUNCH && op->arg[1] == EMU_SPIN)
+						op->arg[2] = op->done;
+}
+
 static enum emu_status inject(struct device *device, uint64_t fault, uint64_t value)
 {
 	switch (fault) {
@@ -142,6 +154,9 @@ static enum emu_status inject(struct device *device, uint64_t fault, uint64_t va
 	case EMU_FAULT_UNLOCK:
 		device->checkpoint_fails[EMU_CP_LOCK + fault - EMU_FAULT_LOCK] =
 		    value ? (uint32_t)value : 1;
+		break;
+	case EMU_FAULT_SPINS_END:
+		end_spins(device);
 		break;
 	default:
 		return EMU_INVALID;

@@ -58,8 +58,9 @@ def busy(program: Program, daemon: FakeDaemon, ns: int = SHORT_NS) -> tuple[Proc
     return job, held(daemon, job)
 
 
-def goes_on_right(job: Process) -> None:
-    """It is told to go on, and finds what it should."""
+def goes_on_right(job: Process, gpu: EmulatedGpu) -> None:
+    """It is told to go on, and finds what it should. Its kernel has been there for long enough."""
+    gpu.end_spins()
     tell(job)
     assert line(job) == "right"
     finish(job)

@@ -99,6 +99,7 @@ wait(); lib.emugpu_let(); ok(d.cuStreamSynchronize(stream)); check_all(p, 40 * M
         timeout=30,  # it is held for a minute
     )
     tell(job)
+    emulated_gpu.end_spins()
     client.until("release", lambda: client.released)
     client.grant()
     assert line(job) == "right"
@@ -168,7 +169,7 @@ wait(); lib.emugpu_let(); thread.join(); ok(d.cuCtxSynchronize()); say("right");
 
 
 def test_a_thread_that_frees_is_no_hindrance(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     """It waits for the kernel, as with the driver alone, but not where a stop would wait for it."""
     job = program(
@@ -189,5 +190,6 @@ check_all(p, 40 * MIB, 4); say("right")
     assert client.revoke().stopped
     client.evict({uuid: 80 * MIB})
     client.grant()
+    emulated_gpu.end_spins()
     assert [line(job), line(job)] == ["freed", "right"]
     finish(job)

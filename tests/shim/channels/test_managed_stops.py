@@ -73,7 +73,7 @@ def test_what_its_neighbour_displaces_meanwhile_comes_back(
     assert line(other) == "full"
     assert swap.out_bytes(emulated_gpu) > out
     client.grant({uuid: 100 * MIB})
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
     tell(other)
     finish(other)
 
@@ -88,11 +88,11 @@ def test_all_of_it_leaves_while_it_is_stopped(
     wait_until("room", lambda: swap.free_bytes(emulated_gpu) >= free + 98 * MIB, timeout=60)
     assert all(group["stopped"] for group in compute_groups(emulated_gpu))
     client.grant({uuid: 100 * MIB})
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_a_revoke_comes_while_stopped_work_has_gone_on(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     """Its memory is still on its way then."""
     job, client = stopped(program, daemon)
@@ -100,7 +100,7 @@ def test_a_revoke_comes_while_stopped_work_has_gone_on(
         client.grant({uuid: 100 * MIB})
         assert client.revoke().stopped
     client.grant({uuid: 100 * MIB})
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uuid: str) -> None:
@@ -128,7 +128,7 @@ def test_two_that_do_not_fit_take_turns(program: Program, daemon: FakeDaemon, uu
 
 
 def test_a_holder_runs_at_full_speed_until_its_handoff(
-    program: Program, daemon: FakeDaemon
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
 ) -> None:
     """While another job waits it submits as much ahead as it wants: all of that can be stopped."""
     job = program(
@@ -145,4 +145,4 @@ say(d.cuStreamQuery(stream)[0].name); wait(); ok(d.cuStreamSynchronize(stream));
     assert line(job) == "CUDA_ERROR_NOT_READY"
     assert client.revoke().stopped
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)

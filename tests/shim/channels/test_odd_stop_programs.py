@@ -56,6 +56,12 @@ def goes_on(client: Client, gpu: EmulatedGpu) -> None:
     wait_until("work", lambda: any(group["queued"] for group in compute_groups(gpu)))
 
 
+def ends_right(job: Process, gpu: EmulatedGpu) -> None:
+    """It has been told to end. Its kernels have been there for long enough."""
+    gpu.end_spins()
+    assert output(job) == "right\n"
+
+
 def stop(client: Client, uuid: str, gpu: EmulatedGpu) -> None:
     """In mid-kernel; all of its memory leaves. A busy machine may need more than one handoff."""
     controlled(client)
@@ -89,7 +95,7 @@ def stops_of(client: Client, gpu: EmulatedGpu, least: int, leaves: Mapping[str, 
     ],
 )
 def test_groups_that_are_not_known_are_drained(
-    odd: Odd, daemon: FakeDaemon, scenario: str, why: str
+    odd: Odd, daemon: FakeDaemon, emulated_gpu: EmulatedGpu, scenario: str, why: str
 ) -> None:
     """A library that speaks in another way with its kernel's module, or not by ioctl."""
     job, client = running(odd, daemon, scenario)
@@ -102,7 +108,7 @@ def test_groups_that_are_not_known_are_drained(
     assert not client.revoke().stopped
     client.grant()
     tell(job)
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize("refusal", ["EPERM", "ENOSYS"])
@@ -135,7 +141,7 @@ def test_a_process_that_has_shut_itself_in_is_drained(
     assert not client.revoke().stopped
     client.grant()
     tell(job)
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_what_is_odd_is_no_hindrance(
     stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 def test_a_tracer_between_the_library_and_the_kernel(
@@ -158,7 +164,7 @@ def test_a_tracer_between_the_library_and_the_kernel(
     stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 def test_children_leave_the_stop_alone(
@@ -170,7 +176,7 @@ def test_children_leave_the_stop_alone(
     assert line(job) == "forked"
     assert all(group["stopped"] for group in compute_groups(emulated_gpu))
     client.grant()
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 def test_a_program_is_replaced_while_it_is_stopped(
@@ -186,7 +192,7 @@ def test_a_program_is_replaced_while_it_is_stopped(
     stop(daemon.client(job.pid), uuid, emulated_gpu)
     tell(job)
     daemon.client(job.pid).grant()
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 def test_the_thread_that_has_submitted_it_ends(
@@ -196,7 +202,7 @@ def test_the_thread_that_has_submitted_it_ends(
     stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 def test_its_context_is_destroyed_meanwhile(
@@ -206,6 +212,7 @@ def test_its_context_is_destroyed_meanwhile(
     stop(client, uuid, emulated_gpu)
     tell(job)
     client.grant()
+    emulated_gpu.end_spins()
     assert line(job) == "destroyed"
     assert output(job) == "right\n"
 
@@ -218,7 +225,7 @@ def test_threads_call_the_driver_meanwhile(
     job, client = running(odd, daemon, scenario)
     assert stops_of(client, emulated_gpu, 8, {uuid: ALL})
     tell(job)
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize("memory", ["swap", "managed"])
@@ -231,7 +238,7 @@ def test_clocks_leap(
     )
     assert stops_of(client, emulated_gpu, 4, {uuid: ALL} if memory == "swap" else {})
     tell(job)
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)
 
 
 # -- signals ---------------------------------------------------------------------------------------
@@ -257,7 +264,7 @@ def test_it_is_killed_in_mid_stop(odd: Odd, daemon: FakeDaemon, emulated_gpu: Em
     other = odd("plain")
     assert line(other) == "runs"
     tell(other)
-    assert output(other) == "right\n"
+    ends_right(other, emulated_gpu)
 
 
 def test_it_is_halted_in_mid_stop(
@@ -271,4 +278,4 @@ def test_it_is_halted_in_mid_stop(
     client.evict({uuid: ALL})
     client.grant()
     tell(job)
-    assert output(job) == "right\n"
+    ends_right(job, emulated_gpu)

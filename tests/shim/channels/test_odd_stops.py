@@ -66,7 +66,7 @@ def test_a_call_that_fails_while_memory_is_away_lets_nothing_run(
 
     wait_until("the later one to be off", both_are_off)
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_what_cannot_be_put_back_is_put_back_later(
@@ -79,11 +79,11 @@ def test_what_cannot_be_put_back_is_put_back_later(
     assert client.calls()  # it answers, and goes on
     client.until("a failure", lambda: client.channels and client.channels.reason)
     emulated_gpu.fail(0, "controls-work")
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_memory_of_later_than_the_first_work_can_leave_under_a_stop(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(
         "spin(1); ok(d.cuCtxSynchronize()); wait()" + WRITES + "say('runs'); wait()" + ENDS
@@ -96,10 +96,12 @@ def test_memory_of_later_than_the_first_work_can_leave_under_a_stop(
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
-def test_forty_contexts(program: Program, daemon: FakeDaemon, uuid: str) -> None:
+def test_forty_contexts(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
     """Work of the last one is stopped, after the first ones have ended."""
     job = program(
         "contexts = [ok(d.cuCtxCreate(None, 0, 0)) for _ in range(39)]\n"
@@ -119,10 +121,12 @@ def test_forty_contexts(program: Program, daemon: FakeDaemon, uuid: str) -> None
     assert client.revoke().stopped
     client.evict({uuid: 100 * MIB})
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
-def test_more_contexts_than_are_known_are_drained(program: Program, daemon: FakeDaemon) -> None:
+def test_more_contexts_than_are_known_are_drained(
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
+) -> None:
     """A stop would leave those out that have no place."""
     job = program(
         "spin(1)\n"
@@ -137,7 +141,7 @@ def test_more_contexts_than_are_known_are_drained(program: Program, daemon: Fake
     daemon.auto = False
     assert not client.revoke().stopped
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_a_driver_that_answers_otherwise_is_left_alone(
@@ -149,7 +153,7 @@ def test_a_driver_that_answers_otherwise_is_left_alone(
     client = client_of(daemon, job)
     assert line(job) == "there"
     refused(client, "the driver tells other time slices than its library has set")
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_slices_that_the_program_sets_are_set_back_and_told_of(
@@ -176,7 +180,7 @@ def test_slices_that_the_program_sets_are_set_back_and_told_of(
 
     wait_until("it to be told", is_told)
     refused(client, "the program sets its time slices itself")
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize("channels", [33, 64])
@@ -190,7 +194,7 @@ def test_many_channels(
     assert compute_groups(emulated_gpu)[0]["stopped"] == channels
     client.evict({uuid: 100 * MIB})
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_a_slice_that_could_not_be_set_is_set_later(
@@ -200,7 +204,7 @@ def test_a_slice_that_could_not_be_set_is_set_later(
     emulated_gpu.fail(0, "control-once")
     client.send(daemon_messages.run(uuid, lib.GL_RUN_SLICE, 50))
     wait_until("the slice", lambda: compute_groups(emulated_gpu)[0]["slice_us"] == 50, timeout=20)
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 GREEN = """
@@ -213,7 +217,7 @@ green = ok(d.cuGreenCtxCreate(ok(d.cuDevResourceGenerateDesc([resource], 1)), 0,
     "call", ["cuGreenCtxDestroy(green)", "cuCtxCreate(None, 0, 0)", "cuDevicePrimaryCtxRetain(0)"]
 )
 def test_contexts_come_and_go_after_a_stop(
-    program: Program, daemon: FakeDaemon, uuid: str, call: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, call: str
 ) -> None:
     """The driver works on the device for it, with its locks held."""
     job = program(
@@ -228,13 +232,14 @@ def test_contexts_come_and_go_after_a_stop(
     waits = client.asked
     client.until("question why it waits", lambda: client.asked > waits)
     client.grant()
+    emulated_gpu.end_spins()
     assert line(job) == "returns"
     assert line(job) == "right"
     finish(job)
 
 
 def test_a_release_does_not_wait_for_a_call_that_waits_for_nothing(
-    program: Program, daemon: FakeDaemon
+    program: Program, daemon: FakeDaemon, emulated_gpu: EmulatedGpu
 ) -> None:
     """As a module that is compiled for a minute: nothing is in flight, so nothing is stopped."""
     job = program(
@@ -250,7 +255,7 @@ assert lib.emugpu_held(); say("held"); wait(); lib.emugpu_let(); thread.join(); 
     )
     client = held(daemon, job, "held")
     client.revoke()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)", "os.kill(os.getpid(), 15)"])

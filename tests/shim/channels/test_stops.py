@@ -43,12 +43,13 @@ def test_a_kernel_is_stopped_and_its_memory_leaves(
     tell(job)
     assert emulated_gpu.stats()["processes"][-1]["kernels"] == done  # nothing goes on meanwhile
     client.grant()
+    emulated_gpu.end_spins()
     assert line(job) == "right"
     finish(job)
 
 
 def test_it_is_stopped_in_each_of_several_handoffs(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job, client = busy(program, daemon)
     for amount in (100 * MIB, 40 * MIB, 0, 100 * MIB):
@@ -56,7 +57,7 @@ def test_it_is_stopped_in_each_of_several_handoffs(
         client.evict({uuid: amount})
         client.grant()
         client.until("memory", lambda: client.resident(uuid) >= 100 * MIB)
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_the_daemon_is_heard_while_work_runs_and_host_memory_is_not_needed(
@@ -75,7 +76,7 @@ def test_the_daemon_is_heard_while_work_runs_and_host_memory_is_not_needed(
 
 
 def test_what_it_wrote_after_a_stop_is_not_taken_for_unchanged(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     """Nothing is submitted after the stop, but the kernel that goes on changes memory."""
     job = program(
@@ -99,6 +100,7 @@ say("right")
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
+    emulated_gpu.end_spins()
     tell(job)
     assert line(job) == "done"
     assert not client.revoke().stopped
@@ -110,7 +112,7 @@ say("right")
 
 
 def test_copies_that_wait_for_the_kernel_are_no_hindrance(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(
         f"""
@@ -128,14 +130,14 @@ ok(d.cuCtxSynchronize()); check_all(p, 40 * MIB, 9); say("right")
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize(
     "copy", ["cuMemcpyDtoH(host, p, MIB)", "cuMemcpyDtoHAsync(host, p, MIB, 0)"]
 )
 def test_a_copy_that_waits_for_the_kernel_is_no_hindrance(
-    program: Program, daemon: FakeDaemon, uuid: str, copy: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, copy: str
 ) -> None:
     """As item() of a framework, it returns once the kernel and the copy have ended."""
     job = program(
@@ -156,12 +158,12 @@ check_all(p, 40 * MIB, 4); say("right")
     assert client.revoke().stopped
     client.evict({uuid: 40 * MIB})
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 @pytest.mark.parametrize("call", ["cuMemFree(p)", "cuModuleUnload(module)", "cuCtxDestroy(ctx2)"])
 def test_calls_that_would_wait_in_the_driver_wait_for_the_lease(
-    program: Program, daemon: FakeDaemon, uuid: str, call: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu, call: str
 ) -> None:
     job = program(
         "ctx2 = ok(d.cuCtxCreate(None, 0, 0)); ok(d.cuCtxSetCurrent(ctx))\n"
@@ -176,6 +178,7 @@ def test_calls_that_would_wait_in_the_driver_wait_for_the_lease(
     assert line(job) == "calls"
     wants = client.wants
     client.grant()
+    emulated_gpu.end_spins()
     assert line(job) == "returns"
     assert wants
     job.wait(60)
@@ -201,7 +204,7 @@ def test_where_it_cannot_be_done_the_kernel_is_waited_for(
     assert refused == (fault == "controls-unknown")
     assert ("status 0x56" in client.channels.reason) == refused
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_nothing_stays_behind_a_process_that_is_killed_while_it_is_stopped(
@@ -221,7 +224,7 @@ def test_nothing_stays_behind_a_process_that_is_killed_while_it_is_stopped(
 
 
 def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
-    program: Program, daemon: FakeDaemon, uuid: str
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job, client = busy(program, daemon)
     assert client.revoke().stopped
@@ -231,7 +234,7 @@ def test_a_waiter_stays_stopped_while_the_daemon_is_replaced(
     client.until("greeting", lambda: client.wants > wants)
     client.send(bytes(ffi.buffer(daemon.welcome)))
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_several_contexts_have_one_slice_together(
@@ -308,7 +311,7 @@ def test_a_process_that_was_restored_has_its_slices_and_is_stopped(
     wait_until("short slices again", lambda: slices(emulated_gpu) == [50])
     assert client.revoke().stopped
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_a_process_with_a_duty_works_in_one_part_of_each_period(
@@ -322,7 +325,7 @@ def test_a_process_with_a_duty_works_in_one_part_of_each_period(
     client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
     assert client.calls()  # it has heard that
     wait_until("its end", lambda: compute_groups(emulated_gpu)[0]["stopped"] == 0)
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 def test_work_that_may_not_be_stopped_finishes_whatever_its_duty(
@@ -337,7 +340,7 @@ def test_work_that_may_not_be_stopped_finishes_whatever_its_duty(
     client.send(daemon_messages.run(uuid, lib.GL_RUN_DUTY, 1000))
     client.send(daemon_messages.moved(uuid, uuid))
     client.grant()
-    goes_on_right(job)
+    goes_on_right(job, emulated_gpu)
 
 
 # Copies to the device, one after the other.

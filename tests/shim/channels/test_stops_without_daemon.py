@@ -62,14 +62,16 @@ def stopped(gpu: EmulatedGpu) -> bool:
     return all(group["stopped"] for group in compute_groups(gpu))
 
 
-def ends_right(daemon: FakeDaemon, job: Process, uuid: str) -> None:
-    """Under a new daemon, which first has its memory leave."""
+def ends_right(daemon: FakeDaemon, job: Process, uuid: str, gpu: EmulatedGpu) -> None:
+    """Under a new daemon, which first has its memory leave. Its kernels have been there for long
+    enough."""
     client = daemon.client(job.pid)
     client.until("greeting", lambda: client.memory)
     client.until("release", lambda: client.released or not client.held)
     client.evict({uuid: ALL})
     client.grant()
     tell(job)
+    gpu.end_spins()
     assert output(job) == "right\n"
 
 
@@ -82,7 +84,7 @@ def test_it_ends_while_the_stop_is_asked_for(
     client.send_revoke()
     daemon = daemons.start()
     emulated_gpu.fail(0, "controls-work")
-    ends_right(daemon, job, uuid)
+    ends_right(daemon, job, uuid, emulated_gpu)
 
 
 def test_it_does_not_come_back(
@@ -94,7 +96,7 @@ def test_it_does_not_come_back(
     daemons.end()
     wait_until("work goes on", lambda: not stopped(emulated_gpu), timeout=60)
     daemon = daemons.start()
-    ends_right(daemon, job, uuid)
+    ends_right(daemon, job, uuid, emulated_gpu)
 
 
 def test_it_ends_while_memory_is_away(
@@ -107,10 +109,12 @@ def test_it_ends_while_memory_is_away(
     again = daemon.client(job.pid)
     again.until("greeting", lambda: again.wants)
     assert stopped(emulated_gpu)
-    ends_right(daemon, job, uuid)
+    ends_right(daemon, job, uuid, emulated_gpu)
 
 
-def test_it_ends_while_memory_comes_back(daemons: Daemons, job: Process, uuid: str) -> None:
+def test_it_ends_while_memory_comes_back(
+    daemons: Daemons, job: Process, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
     """The process has its lease, and needs no daemon to go on."""
     client = running(daemons.start(), job)
     assert client.revoke().stopped
@@ -118,4 +122,5 @@ def test_it_ends_while_memory_comes_back(daemons: Daemons, job: Process, uuid: s
     client.grant()
     daemons.end()
     tell(job)
+    emulated_gpu.end_spins()
     assert output(job) == "right\n"
