@@ -142,7 +142,8 @@ def marked(request: pytest.FixtureRequest, mark: str) -> dict[str, Any]:
 @pytest.fixture
 def emulated_gpu(short_dir: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedGpu]:
     """One emulated GPU that keeps a trace of who computed when; others by the mark `emulated`."""
-    with EmulatedGpu(short_dir / "gpu", trace=True, **marked(request, "emulated")) as gpu:
+    chosen = {"model": "emu-h200-checked"} | marked(request, "emulated")
+    with EmulatedGpu(short_dir / "gpu", trace=True, **chosen) as gpu:
         yield gpu
 
 
