@@ -28,10 +28,10 @@ from typing import Any
 MIB = 1 << 20
 KERNELS = Path(__file__).parent.parent / "emugpu" / "kernels.ptx"
 STATES = ("running", "locked", "checkpointed", "failed")
-CALL_S = 8.0  # a call that takes longer hangs
+CALL_S = 8.0  # a call that takes longer hangs, unless something else is asked for
 NOBODY = 65534
 POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-SPIN_MS = 4000  # less than a lock waits for
+SPIN_MS = 2000  # less than a lock waits for
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 
 
@@ -308,11 +308,12 @@ class Scenario:
         driver: Driver,
         wishes: Sequence[str],
         environment: dict[str, str],
+        call_s: float,
         *,
         user: int | None = None,
         hidden: str = "",
     ) -> None:
-        self._driver = driver
+        self._driver, self._call_s = driver, call_s
         self.steps: list[Any] = []
         command = [sys.executable, str(Path(__file__)), "--program", *wishes]
         if hidden:
@@ -345,7 +346,7 @@ class Scenario:
         result: list[Any] = []
         thread = threading.Thread(target=lambda: result.append(done()), daemon=True)
         thread.start()
-        thread.join(CALL_S)
+        thread.join(self._call_s)
         if not result:
             self._program.kill()
             thread.join(CALL_S)
@@ -396,8 +397,8 @@ class Scenario:
 class Probe:
     """All scenarios; what each of them needs is started at once, as starting takes the longest."""
 
-    def __init__(self, driver: Driver, mib: int) -> None:
-        self._driver, self._mib = driver, mib
+    def __init__(self, driver: Driver, mib: int, call_s: float) -> None:
+        self._driver, self._mib, self._call_s = driver, mib, call_s
         self.uuids = driver.uuids()
         first, second = self.uuids[:2]
         other = {str(first): second, str(second): first}
@@ -407,7 +408,7 @@ class Probe:
 
     def scenario(self, *wishes: str, device: str = "", **more: Any) -> Scenario:
         chosen = {"CUDA_VISIBLE_DEVICES": device} if device else {}
-        return Scenario(self._driver, wishes, chosen, **more)
+        return Scenario(self._driver, wishes, chosen, self._call_s, **more)
 
     def moved(
         self, s: Scenario, *maps: Sequence[tuple[Uuid, Uuid]], then: Sequence[str] = ("check",)
@@ -542,10 +543,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=45, help="begin no scenario after that")
     parser.add_argument("--only", nargs="*", help="names of scenarios")
     parser.add_argument("--mib", type=int, default=1024, help="what a program maps")
+    parser.add_argument("--call", type=float, default=CALL_S, help="seconds after which one hangs")
     asked = parser.parse_args()
     began = time.monotonic()
     driver = Driver()
-    probe = Probe(driver, asked.mib)
+    probe = Probe(driver, asked.mib, asked.call)
     version = driver.made(ctypes.c_int, "cuDriverGetVersion").value
     kernel = Path("/proc/driver/nvidia/version")
     told = kernel.read_text().splitlines()[0] if kernel.exists() else "no /proc/driver/nvidia"
