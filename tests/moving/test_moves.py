@@ -491,7 +491,7 @@ def test_a_process_of_no_job_on_the_new_gpu_keeps_the_job_where_it_is(
     output(job)
 
 
-# A kernel of seconds for each line.
+# A kernel of so many seconds for each line, unless the test ends it.
 SLOW = (
     SET_UP
     + CHECK
@@ -512,7 +512,7 @@ def test_what_the_new_gpu_becomes_while_the_job_finishes_its_work_counts(
     """That may take minutes. The job stays, and works on."""
     job = tenant(1, "memory:swap", "-c", SLOW)
     assert line(job) == "ready"
-    tell(job, "20" if by != "drained" else "5")
+    tell(job, "60")
     assert line(job) == "works"
     assert asked(leased, op="move", job_id=1, gpu="1")["state"] == "moving"
 
@@ -529,6 +529,7 @@ def test_what_the_new_gpu_becomes_while_the_job_finishes_its_work_counts(
             ask(leased.admin_socket, {"op": "drain", "device": "1"})
         else:
             assert line(others.start(sys.executable, "-c", HAS, socket="")) == "0"
+        emulated_gpu.end_spins()
         wait_until("the end", stayed)
         assert by in asked(leased, op="moved", job_id=1)["why"]
     assert line(job) == "right"

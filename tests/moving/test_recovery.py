@@ -41,7 +41,7 @@ JOB = 1
 ENDS_SLOWLY = (
     PROGRAM
     + """
-ok(spin(5_000_000_000)); say("works")
+ok(spin(60_000_000_000)); say("works")  # until the test ends it
 ok(d.cuCtxSynchronize()); check(p, n, turn); say("right")
 """
 )
@@ -102,6 +102,13 @@ class Node:
 
     def starts(self) -> None:
         self.leased.start()
+        self.recovers()
+
+    def sees_mark(self) -> None:
+        said = "in the middle of a move"
+        wait_until("the daemon to see it", lambda: said in self.leased.log.read_text())
+
+    def recovers(self) -> None:
         wait_until("the mark to be removed", lambda: not (self.state / NAME).exists())
 
     def is_on(self, gpu: int) -> None:
@@ -134,13 +141,12 @@ def test_a_step_that_goes_on_without_the_daemon_is_waited_for(node: Node, taken:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as asker:
         node.marks(process_id(asker.pid))
         node.leased.start()
-        said = "in the middle of a move"
-        wait_until("the next one to see it", lambda: said in node.leased.log.read_text())
+        node.sees_mark()
         assert (node.state / NAME).exists()
         node.takes(*TO_THE_OTHER[:taken])
         assert (node.state / NAME).exists()
         asker.communicate()
-    wait_until("the mark to be removed", lambda: not (node.state / NAME).exists())
+    node.recovers()
     node.is_on(0)
 
 
@@ -155,7 +161,9 @@ def has_asked(asker: subprocess.Popen[bytes]) -> bool:
 
 @pytest.mark.daemon
 @pytest.mark.parametrize("node", [ENDS_SLOWLY], indirect=True)
-def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(node: Node) -> None:
+def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(
+    node: Node, emulated_gpu: EmulatedGpu
+) -> None:
     """It waits for a kernel."""
     job = node.job
     assert job.stdin
@@ -172,7 +180,11 @@ def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(nod
         wait_until("the driver to be asked", lambda: has_asked(asker))
         asker.kill()
     node.marks()
-    node.starts()
+    node.leased.start()
+    node.sees_mark()
+    assert (node.state / NAME).exists()
+    emulated_gpu.end_spins()
+    node.recovers()
     assert output(job) == "right\n"
 
 
