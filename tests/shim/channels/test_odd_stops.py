@@ -16,6 +16,7 @@ from tests.shim.channels.handoffs import (
     held,
     slices,
 )
+from tests.slurm.leased import IMPATIENT
 from tests.slurm.processes import wait_until
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
@@ -222,7 +223,8 @@ def test_contexts_come_and_go_after_a_stop(
     """The driver works on the device for it, with its locks held."""
     job = program(
         GREEN + WRITES + f"say('runs'); wait(); say('calls'); ok(d.{call}); say('returns')\n"
-        "ok(d.cuCtxSetCurrent(ctx))" + ENDS
+        "ok(d.cuCtxSetCurrent(ctx))" + ENDS,
+        {"LD_PRELOAD": str(IMPATIENT)},
     )
     client = held(daemon, job)
     assert client.revoke().stopped

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emugpu.server import BUILD, EmulatedGpu
+from tests.slurm.leased import IMPATIENT
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, output, programs, tell
 
@@ -27,8 +28,9 @@ def daemon(short_dir: Path) -> Iterator[FakeDaemon]:
 
 @pytest.fixture
 def odd(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Odd]:
-    """Start a scenario of odd_programs.c; killed at the end if it still runs."""
-    with programs(emulated_gpu) as all_of_them:
+    """Start a scenario of odd_programs.c, which soon hears why it waits; killed at the end if it
+    still runs."""
+    with programs(emulated_gpu, preload=IMPATIENT) as all_of_them:
 
         def start(*scenario: str, program: Path = ODD) -> subprocess.Popen[str]:
             socket = short_dir / "tenant.sock"

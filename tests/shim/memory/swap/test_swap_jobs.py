@@ -119,7 +119,9 @@ for how in sys.stdin:
 
 # A handoff is thought to take seconds: who holds does not yield for a short pause.
 @pytest.mark.daemon(extra="[device]\nlink_gib_s = 0.02\n")
-def test_a_waiting_job_restores_memory_while_others_work(tenant: Start, leased: Leased) -> None:
+def test_a_waiting_job_restores_memory_while_others_work(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
     """Three jobs, of which two fit: the next one is there before its turn."""
     jobs = {n: tenant(n, "tq:10m,memory:swap,lock:on", "-c", STEPWISE) for n in (1, 2, 3)}
     for job in jobs.values():
@@ -138,6 +140,7 @@ def test_a_waiting_job_restores_memory_while_others_work(tenant: Start, leased: 
     wait_until("its memory is there", lambda: there(away) >= 110 * MIB)
     assert device(leased)["holders"] == [1], "it was to come before its turn"
     tell(jobs[1], "look")
+    emulated_gpu.end_spins()
     assert [line(jobs[1]), line(jobs[away])] == ["right", "right"]
 
 
