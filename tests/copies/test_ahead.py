@@ -24,6 +24,8 @@ from tests.slurm.processes import wait_until
 from tests.support.programs import line
 from tests.support.swap_programs import PROGRAM
 
+# What is no longer needed is given back sooner.
+pytestmark = pytest.mark.daemon(hurried=["leased.copies.line.KEPT_NS=5e8"])
 ON = pytest.mark.parametrize("leased", ['swap_ahead = "100%"'], indirect=True)
 PIECE = 8 * MIB  # of an emulated device of 256 MiB, at most
 

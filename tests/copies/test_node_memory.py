@@ -107,6 +107,7 @@ def test_a_process_that_ends_while_there_is_no_daemon_leaves_nothing(
     end(second)
 
 
+@pytest.mark.daemon(hurried=["leased.copies.keeper_link.PATIENCE_S=0.5"])
 def test_a_keeper_that_ends_takes_no_copy_with_it(
     tenant: Start, leased: Leased, keeper: Keeper
 ) -> None:

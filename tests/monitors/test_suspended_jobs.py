@@ -23,11 +23,12 @@ from tests.conftest import Start
 from tests.core.line import queue
 from tests.emugpu.server import EmulatedGpu
 from tests.fuzz.fakes import FakeLoop
-from tests.slurm.leased import Leased
+from tests.slurm.leased import IMPATIENT, Leased
+from tests.slurm.processes import wait_until
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 from tests.support.looks import to_its_end
-from tests.support.programs import SET_UP, line, output, tell
+from tests.support.programs import SET_UP, line, output, state, tell
 
 S = 1_000_000_000
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -210,7 +211,8 @@ def test_a_job_that_ends_meanwhile_is_forgotten(node: Node) -> None:
 
 
 # It would wait for a drain for ten minutes.
-pytestmark = pytest.mark.daemon(extra='[limits]\ndrain = "10m"\n')
+LONG_DRAIN = '[limits]\ndrain = "10m"\n'
+pytestmark = pytest.mark.daemon(extra=LONG_DRAIN)
 
 
 TWICE = (
@@ -251,6 +253,7 @@ TAKES_BACK = "import os, signal\nos.setpgid(0, 0)\n" + TWICE.replace(
 )
 
 
+@pytest.mark.daemon(extra=LONG_DRAIN, preload=IMPATIENT)
 @pytest.mark.parametrize(
     ("program", "stop"), [(TWICE, signal.SIGSTOP), (TAKES_BACK, signal.SIGTSTP)]
 )
@@ -281,16 +284,18 @@ def test_memory_of_a_stopped_job_is_no_room_and_its_user_hears_of_it(
 
 
 def test_a_stopped_process_with_work_under_way_is_waited_for(
-    tenant: Start, emulated_gpu: EmulatedGpu
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
 ) -> None:
     """Its kernel goes on without it, and nobody runs beside it."""
-    code = SET_UP + "ok(spin(2_000_000_000)); say(os.getpid()); sys.stdin.readline()"
+    code = SET_UP + "ok(spin(20_000_000_000)); say(os.getpid()); sys.stdin.readline()"
     holder = tenant(1, "tq:100ms,lock:on", "-c", code)
     pid = int(line(holder))
     os.kill(pid, signal.SIGSTOP)
     asks = SET_UP + "say(os.getpid()); ok(spin(1000)); ok(d.cuCtxSynchronize())"
     waiter = tenant(2, "tq:100ms,lock:on", "-c", asks)
     other = int(line(waiter))
+    wait_until("it to wait", lambda: state(leased, 2) == "waits")
+    emulated_gpu.end_spins()
     output(waiter)
     slices = emulated_gpu.trace()
     ends = max(end for _, who, _, end in slices if who == pid)
