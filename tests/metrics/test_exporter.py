@@ -35,12 +35,19 @@ def answers(path: Path) -> bool:
     return False
 
 
+# It asks the daemon more often, and gives one that hangs up sooner.
+HURRIED = ("leased.metrics.source.FRESH_S=0.1", "leased.metrics.source.ANSWER_S=1")
+
+
 @contextmanager
 def exporting(config: Path, path: Path) -> Iterator[None]:
     """gpu-leased-metrics, as soon as it answers."""
     with (config.parent / "metrics.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "leased.metrics.exporter", "--config", str(config)],
+            [
+                *(sys.executable, "-m", "tests.slurm.hurried", *HURRIED),
+                *("--", "leased.metrics.exporter", "--config", str(config)),
+            ],
             stderr=log,
         )
         try:
