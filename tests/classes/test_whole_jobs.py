@@ -14,7 +14,7 @@ from leased.base.errors import Refused
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.channels.handoffs import slices
-from tests.slurm.leased import Leased
+from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import Process, line, tell
 from tests.support.swap_programs import PROGRAM
@@ -25,6 +25,7 @@ LONG_US, SHORT_US = 20_000, 50
 ROUNDS = 3
 # Of a device of 64 MiB: both fit, or only one.
 FITS, NOT = 14, 40
+OFTEN = (*LOOKS_OFTEN, "leased.monitors.class_health.LOOK_S=0.1")
 CONFIG = '[classes]\nmay_online = ["all"]\n'
 
 # A round of work on its memory whenever it is told to.
@@ -172,7 +173,7 @@ def test_where_groups_cannot_be_controlled_the_jobs_say_so_and_run(
     assert {t["channels"]["state"] for t in status(leased)["tenants"]} == {"refused"}
 
 
-@pytest.mark.daemon(extra=CONFIG + 'unhealthy = "refuse"\n', activated=True)
+@pytest.mark.daemon(extra=CONFIG + 'unhealthy = "refuse"\n', activated=True, hurried=OFTEN)
 @pytest.mark.parametrize(
     ("fault", "how"),
     [("", "Xid 79"), ("lost", "GPU is lost"), ("rows", "bad rows"), ("ecc", "not corrected")],
