@@ -201,6 +201,8 @@ class Leasing:
                 self.memory.rest(tenant)
         waited_ns = lease.revoked_at - lease.moved_at if lease.restoring else 0
         tenant.unserved = waited_ns >= MOVE_PATIENCE_NS and tenant.runs
+        for _, share in rules.parts_of(tenant):
+            share.unserved = tenant.unserved
         tenant.lease = None
         self.stages.dues.put(tenant.id, None)
         if lease.short:

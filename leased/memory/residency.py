@@ -123,15 +123,16 @@ class Residency:
     def crowded_out(self, tenant: int) -> bool:
         """Memory of others that cannot be moved leaves no room for what the tenant must have there:
         all that it swaps, which may be a hundredth more than the room, since about as much is kept
-        free. Of managed memory, beside swapped memory that is stuck: enough for the driver to move
-        pages."""
+        free, unless a turn has shown that it is not. Of managed memory, beside swapped memory that
+        is stuck: enough for the driver to move pages."""
         stays = self.fixed + self.stuck
         share = self.shares.get(tenant) if stays else None
         if share is None or stays == share.stays:
             return False
         own = share.fixed - share.stays
         if share.swaps:
-            return share.bytes + own + stays > self.room + self.room // 100
+            spare = 0 if share.unserved else self.room // 100
+            return share.bytes + own + stays > self.room + spare
         return (
             self.stuck > 0 and min(share.bytes, self.room // PAGING_PART) + own + stays > self.room
         )

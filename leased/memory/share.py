@@ -25,6 +25,7 @@ class Share:
 
     place: the tenant's place in the line. holds: it has a lease. parked: its memory is sent away.
     frozen: its processes cannot act. stalled: it was told to evict memory and makes no progress.
+    unserved: in its last turn its memory did not come back.
     taker: the tenant for which what this one loses counts as moved. taken: how much that is since
     nothing was leaving, without what was not copied. time: memory over time, for the usage.
     """
@@ -44,6 +45,7 @@ class Share:
     parked: bool = False
     frozen: bool = False
     stalled: bool = False
+    unserved: bool = False
     taker: int | None = None
     taken: int = 0
     time: MemoryTime = field(default_factory=MemoryTime)

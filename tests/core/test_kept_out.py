@@ -10,7 +10,16 @@ from rich.console import Console
 from leased import policy
 from leased.cli import show
 from leased.core.arbiter import Arbiter
-from leased.core.events import Closed, Frozen, MemoryChanged, Opened, Requested
+from leased.core.events import (
+    Closed,
+    Frozen,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Tick,
+)
+from leased.core.rules import MOVE_PATIENCE_NS
 
 
 def arbiter(*sizes: tuple[int, int]) -> Arbiter:
@@ -46,6 +55,23 @@ def test_a_tenant_is_not_kept_out_by_its_own_memory() -> None:
     assert a.tenants[1].lease
     a.handle(MemoryChanged(2, "d0", 0, 20, 0), 1)
     assert a.devices["d0"].residency.keep_out(1) == {2: 20}
+
+
+def test_a_turn_in_vain_shows_that_nothing_is_free_beside_the_room() -> None:
+    """Then the tenant costs others no further turns: so long as it needs more than there is."""
+    a = arbiter((81, 0), (0, 20))
+    a.handle(Requested(1), 0)
+    assert a.tenants[1].lease, "a hundredth may be free"
+    a.handle(Requested(2), 0)
+    a.handle(Tick(), MOVE_PATIENCE_NS)
+    a.handle(Released(1, 1), MOVE_PATIENCE_NS)
+    assert a.tenants[2].lease
+    a.handle(Requested(1), MOVE_PATIENCE_NS)
+    a.handle(Released(2, 2), MOVE_PATIENCE_NS)
+    assert not a.tenants[1].lease
+    assert a.devices["d0"].residency.keep_out(1) == {2: 20}
+    a.handle(MemoryChanged(2, "d0", 0, 19, 0), MOVE_PATIENCE_NS)
+    assert a.tenants[1].lease
 
 
 def test_status_says_it_in_a_sentence() -> None:
