@@ -174,11 +174,11 @@ class Moves:
         if not tenant.clients:
             raise Refused(f"no process of job {tenant.job} uses the GPU now")
         for client in tenant.clients:
-            if client.keeper or not client.moves:
+            if not client.moves:
                 words = f"process {client.pid} of job {tenant.job} began with an older release"
                 raise Refused(words, "jobs that begin from now on can be moved")
             held = [why for d in client.details.values() for why in HELD if d.fixed.get(why)]
-            if held:
+            if client.keeper or held:
                 raise Refused(
                     f"process {client.pid} of job {tenant.job} has memory to which others may "
                     "refer (CUDA IPC, or exported)"

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpu_lease.chain import AFFINITY, GREEN
+from leased.api.client import ask
+from leased.base.errors import Refused
 from tests.bench.handoff import moved
 from tests.conftest import Start
 from tests.emugpu.programs import finish, line
@@ -132,6 +134,13 @@ def test_a_chain_of_that_name_of_another_user_is_another_one(component: Componen
     handle = one("put", 0, 2)
     assert stranger("get", handle).startswith("OtherChainError: the handle is of another chain")
     assert friend("get", handle).isdigit()
+
+
+def test_a_job_with_a_keeper_cannot_move_and_is_told_why(component: Components) -> None:
+    component()
+    users = component.leased.admin_socket.with_name("tenant.sock")
+    with pytest.raises(Refused, match="to which others may refer"):
+        ask(users, {"op": "move", "job_id": 1, "gpu": "0"})
 
 
 def test_when_the_gpu_is_lost_each_component_is_told(
