@@ -28,6 +28,7 @@ from leased.processes import procfs
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 1.0
+BEGIN_S = 5.0  # how long the daemon's start waits for control programs
 FOLDER = "mps"
 OURS = "GPU_LEASE_MPS"  # so that the plugin knows what to remove from a job's environment
 LOST_SHOWN = 8
@@ -38,7 +39,8 @@ DRAINED = "the GPU is drained"
 @dataclass
 class Mps:
     """servers: by UUID, of the GPUs in this mode. there: by UUID, the jobs that had processes there
-    at the last look, with their users. lost: by UUID, jobs whose work the last fault has ended."""
+    at the last look, with their users. lost: by UUID, jobs whose work the last fault has ended.
+    under_way: by UUID, looks that have not ended: a control program may hang."""
 
     leases: Leases
     config: Callable[[], Config]
@@ -46,6 +48,7 @@ class Mps:
     together: Together = field(default_factory=Together)
     there: dict[str, dict[str, int]] = field(default_factory=dict)
     lost: dict[str, list[str]] = field(default_factory=dict)
+    under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
 
     # -- the servers -----------------------------------------------------------------
@@ -56,15 +59,27 @@ class Mps:
         for gpu in self.leases.gpus.slurms():
             left = self._control(gpu)
             if left.pid() is not None and not self.has_mode(gpu):
-                await left.quit()
-        await self.beat()
+                self.under_way[gpu.uuid] = asyncio.create_task(left.quit())
+        await self.beat(BEGIN_S)
 
-    async def beat(self) -> None:
-        """Look at the GPUs in this mode. Call it every LOOK_S."""
-        gpus = self.leases.gpus.slurms()
-        looked = [gpu for gpu in gpus if gpu.uuid in self.servers or self.has_mode(gpu)]
-        if looked:
-            await asyncio.gather(*map(self._look, looked))
+    async def beat(self, patience_s: float = LOOK_S) -> None:
+        """Look at the GPUs in this mode. Call it every LOOK_S. A look that takes longer than
+        patience_s goes on, and holds up no other GPU."""
+        for gpu in self.leases.gpus.slurms():
+            looked = gpu.uuid in self.servers or self.has_mode(gpu)
+            if looked and gpu.uuid not in self.under_way:
+                self.under_way[gpu.uuid] = asyncio.create_task(self._look(gpu))
+        if not self.under_way:
+            return
+        done, late = await asyncio.wait(self.under_way.values(), timeout=patience_s)
+        self.under_way = {uuid: task for uuid, task in self.under_way.items() if task in late}
+        await asyncio.gather(*done)
+
+    async def end(self) -> None:
+        """Break off the looks that have not ended, with what they have started."""
+        for task in self.under_way.values():
+            task.cancel()
+        await asyncio.gather(*self.under_way.values(), return_exceptions=True)
 
     def _wanted(self, gpu: Gpu) -> DeviceConfig:
         return self.config().for_device(gpu.index, gpu.uuid)

@@ -233,6 +233,7 @@ class Daemon:
         await self.mover.end()
         await self.carriers.end()
         await self.tasks.end()
+        await self.mps.end()
         if self.across is not None:
             await self.across.end()
         self.checkpoint.save_all()

@@ -16,9 +16,11 @@ from leased.admin.status import Seen
 from leased.base.errors import Later, Refused
 from leased.cli import show_gpus
 from leased.config.config import Config, DeviceConfig
-from leased.mps.control import Control
+from leased.mps.control import START_S, Control
 from leased.mps.mps import AWAITED_S, FOLDER, Mps
+from leased.mps.server import SETTLED_S
 from leased.mps.together import APART_S
+from tests.emugpu.mps_control import install
 from tests.mps.conftest import kill, open_pidfd
 from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
 
@@ -49,7 +51,7 @@ class MpsNode(Node):
         self.look()
 
     def look(self) -> None:
-        asyncio.run(self.mps.beat())
+        asyncio.run(self.mps.beat(3 * START_S))
 
     def ask(self, op: str, job: int, text: str = "", **more: Any) -> dict[str, str]:
         """The environment that a step gets."""
@@ -213,6 +215,36 @@ def test_the_next_daemon_ends_what_is_asked_for_no_longer(node: MpsNode) -> None
     asyncio.run(node.mps.begin())
     assert control.pid() is None
     assert not control.pipes.exists()
+
+
+HANGS = """#!/bin/sh
+[ $CUDA_VISIBLE_DEVICES = {uuid} ] && exec sleep 1000
+exec {program} "$@"
+"""
+
+
+def test_one_that_hangs_at_its_start_holds_up_no_other_gpu(
+    short_dir: Path, node: MpsNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the start of the daemon."""
+    monkeypatch.setattr("leased.mps.control.START_S", 1000)
+    monkeypatch.setattr("leased.mps.mps.BEGIN_S", 0.1)
+    other = node.mps.servers[UUIDS[0]].control
+    kill(other)
+    place = short_dir / "program"
+    place.mkdir()
+    node.program.write_text(HANGS.format(uuid=UUIDS[1], program=install(place)))
+    node.config = replace(node.config, devices={"0": MPS, "1": MPS})
+
+    async def looks() -> None:
+        await node.mps.begin()
+        node.now += SETTLED_S
+        while other.pid() is None:
+            await node.mps.beat()
+        await node.mps.end()
+
+    asyncio.run(looks())
+    assert not node.mps.servers[UUIDS[1]].runs
 
 
 def test_a_drained_gpu_leaves_the_driver_alone(node: MpsNode) -> None:
