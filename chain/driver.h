@@ -19,6 +19,7 @@
 	F(cuIpcOpenMemHandle, (CUdeviceptr * out, CUipcMemHandle handle, unsigned int flags),      \
 	  cuIpcOpenMemHandle_v2)                                                                   \
 	F(cuIpcCloseMemHandle, (CUdeviceptr pointer), cuIpcCloseMemHandle)                         \
+	F(cuStreamQuery, (CUstream stream), cuStreamQuery)                                         \
 	F(cuStreamSynchronize, (CUstream stream), cuStreamSynchronize)                             \
 	F(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), cuLaunchHostFunc)
 
