@@ -142,9 +142,11 @@ class Daemon:
         try:
             while not says_ready(notify):
                 woken = select.select([notify, ended], [], [], max(end - time.monotonic(), 0))[0]
-                if notify not in woken:
-                    how = "ended at its start" if woken else f"was not ready after {timeout:g} s"
-                    raise StartError(f"{self.name} {how}:\n{self.tail()}")
+                if ended in woken:
+                    self.process.wait()
+                    raise StartError(f"{self.name} ended at its start:\n{self.tail()}")
+                if not woken:
+                    raise StartError(f"{self.name} was late ({timeout:g} s):\n{self.tail()}")
         finally:
             os.close(ended)
 
