@@ -56,6 +56,11 @@ class Lent:
             os.kill(pid, signal.SIGKILL)
         await self.until(lambda: not self.ours)
 
+    async def end(self) -> None:
+        """Nothing runs afterwards, also of what looks after those that have just ended."""
+        await self.end_all()
+        await self.carriers.end()
+
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch) -> Lent:
@@ -69,7 +74,7 @@ async def test_each_process_of_the_job_has_an_end(lent: Lent) -> None:
     assert lent.told() == [1, 1]
     assert lent.carriers.carries(lent.tenant)
     assert len(lent.ours) == 1
-    await lent.end_all()
+    await lent.end()
     assert not lent.carriers.carries(lent.tenant)
 
 
@@ -96,7 +101,7 @@ async def test_whoever_says_a_hundred_times_that_it_has_ended_gets_one(lent: Len
     await lent.end_all()
     await lent.until(lambda: lent.told() == [2, 2])
     assert lent.at_most == 1
-    await lent.end_all()
+    await lent.end()
     assert not lent.carriers.carries(lent.tenant)
 
 
@@ -108,7 +113,7 @@ async def test_stranded_processes_are_lent_one_when_it_works_again(
     await lent.until(lambda: "nothing of it works" in caplog.text)
     monkeypatch.setattr(carriers, "CHILD", STAYS)
     await lent.until(lambda: lent.told() == [0, 1])
-    await lent.end_all()
+    await lent.end()
 
 
 async def test_a_job_that_ends_meanwhile_needs_none(lent: Lent) -> None:
@@ -133,7 +138,7 @@ async def test_a_process_that_takes_nothing_now_is_lent_another_one_later(
     monkeypatch.setattr(busy, "send_file", takes)
     await lent.end_all()  # as it does when the one that it serves has all back
     await lent.until(lambda: lent.told() == [1, 1])
-    await lent.end_all()
+    await lent.end()
     assert not lent.carriers.carries(lent.tenant)
 
 
@@ -150,7 +155,7 @@ async def test_a_daemon_without_descriptors_lends_one_when_it_has_some(
         lent.scene.leases.clients.on_stranded(lent.tenant, lent.scene.processes[1])
         await lent.until(lambda: "Too many open files" in caplog.text)
     await lent.until(lambda: lent.told() == [0, 1])
-    await lent.end_all()
+    await lent.end()
 
 
 async def test_one_that_hangs_is_ended(
@@ -188,6 +193,6 @@ async def test_one_that_gets_on_is_let_be_and_hears_when_the_move_is_over(
     assert lent.carriers.carries(lent.tenant)
     lent.carriers.bring_back(lent.tenant)
     await lent.until(lambda: has(b"over\n", 1))
-    await lent.end_all()
+    await lent.end()
     os.close(heard)
     os.close(hears)

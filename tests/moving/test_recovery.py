@@ -188,7 +188,7 @@ def test_a_lock_that_goes_on_though_who_has_asked_for_it_is_killed_is_undone(
     assert output(job) == "right\n"
 
 
-@pytest.mark.daemon(hurried=["leased.moving.steps.LOCK_S=5"])
+@pytest.mark.daemon  # which waits for 11 s
 def test_a_process_does_not_stand_still_while_another_one_might_still_be_locked(
     tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
