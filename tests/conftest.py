@@ -23,10 +23,10 @@ from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.loopback import loopback_name
 from tests.slurm.processes import StartError
 from tests.support import again, daemon_logs, leaks, leftovers, loops, parallel
-from tests.support.children import children_of
 from tests.support.scheduling import GroupScheduling
 from tests.support.template import TEMPLATES
 from tests.support.tenant import command as tenant_command
+from tests.support.tenant import end_job
 from tests.support.work_dir import place_of_tmp_path, work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -216,11 +216,4 @@ def tenant(leased: Leased) -> Iterator[Start]:
 
     yield start
     for process in started:
-        # With the program that it runs, which may wait at its gate and has our pipes, and with
-        # what that has left behind in sessions of its own.
-        with contextlib.suppress(OSError):
-            for pid in children_of(process.pid):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        end_job(process)

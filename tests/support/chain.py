@@ -14,6 +14,7 @@ from tests.emugpu.programs import line
 from tests.emugpu.server import ROOT
 from tests.slurm.leased import Leased
 from tests.support import programs, tenant
+from tests.support.children import children_of
 
 SWAP = "tq:1,lock:on,memory:swap"
 BUILT = ROOT / "build" / "meson" / "chain"
@@ -48,9 +49,8 @@ class Component:
 
     def below(self, name: str) -> list[int]:
         """The processes of that program that its slurmstepd has."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        children = [c for t in tasks.glob("*/children") for c in t.read_text().split()]
-        return [int(c) for c in children if name in Path(f"/proc/{c}/comm").read_text()]
+        children = children_of(self.process.pid)
+        return [c for c in children if name in Path(f"/proc/{c}/comm").read_text()]
 
     def kill(self) -> None:
         """Kill the program, but not what stands for its slurmstepd."""
@@ -97,7 +97,4 @@ class Components:
         ___: TracebackType | None,
     ) -> None:
         for component in self.started:
-            component.kill_keeper()
-        for component in self.started:
-            os.killpg(component.process.pid, signal.SIGKILL)
-            component.process.communicate()
+            tenant.end_job(component.process)

@@ -9,8 +9,11 @@ All of that is done by tenant_program.py, which command() starts at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any, NoReturn
 
 from leased.api.client import ask
 from tests.support import tenant_program
+from tests.support.children import children_of
 
 
 def request(
@@ -67,6 +71,17 @@ def command(
     # Without site packages, of which it needs none.
     words = (sys.executable, "-S", tenant_program.__file__, str(admin), json.dumps(asked))
     return [*words, "stays" if stays else "ends", *program]
+
+
+def end_job(process: subprocess.Popen[str]) -> None:
+    """Kill what stands for the job's slurmstepd, its program, which may wait at its gate and has
+    our pipes, and what that has left behind in sessions of its own. It led a session."""
+    with contextlib.suppress(OSError):
+        for pid in children_of(process.pid):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _names(nodes: str) -> list[str]:
