@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from tests.support.work_dir import place_of_tmp_path, work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
+PIECE_S = 20e-6  # about what a message takes the daemon on a machine that does nothing else
 
 
 # A machine that is busy with something else makes no example of hypothesis wrong.
@@ -113,6 +116,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.failed:
         report.sections += daemon_logs.sections()
     return report
+
+
+@pytest.fixture(autouse=True)
+def counted_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of the daemon's work takes the same. Otherwise users would owe it what a busy
+    machine or a collection of garbage takes, where their time stands still."""
+    readings = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(readings) * PIECE_S)
 
 
 @pytest.fixture(autouse=True)

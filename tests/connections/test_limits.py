@@ -33,14 +33,6 @@ from tests.support.wire_client import message
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 GB = 1 << 30
-PIECE_S = 20e-6  # about what a message takes on a machine that does nothing else
-
-
-@pytest.fixture(autouse=True)
-def counted_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the daemon's work takes the same: a busy machine's would cost users more."""
-    readings = itertools.count()
-    monkeypatch.setattr(time, "thread_time", lambda: next(readings) * PIECE_S)
 
 
 class Door:

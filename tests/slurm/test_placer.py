@@ -12,10 +12,17 @@ from tests.slurm.processes import wait_until
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[PlacedSite]:
+def shared_site() -> Iterator[PlacedSite]:
     """Two nodes with one GPU each."""
     with placed_site() as made:
         yield made
+
+
+@pytest.fixture
+def site(shared_site: PlacedSite) -> Iterator[PlacedSite]:
+    """Without a job, also where the test before has failed."""
+    yield shared_site
+    shared_site.cancel(*map(int, shared_site.slurm.run("squeue", "-h", "-o", "%A").stdout.split()))
 
 
 def test_an_anti_affinity_pair_is_on_different_gpus(site: PlacedSite) -> None:
@@ -65,9 +72,9 @@ def test_a_job_that_depends_on_another_takes_no_place_until_that_has_ended(
     after = site.submit("exclusion:d", f"--dependency=afterany:{before}")
     one, two = (site.submit("anti-affinity:d") for _ in range(2))
     site.gpu(one)
-    site.cancel(before)
     site.gpu(two)
     assert f"job {after}: it fits" not in site.placer.log
+    site.cancel(before)
     site.wait_for_comment(after, "a job without exclusion:d is there")
     site.cancel(one, two)
     site.gpu(after)
