@@ -22,7 +22,7 @@ from leased.usage.lease_clock import LeaseClock
 from leased.usage.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.usage.usage import Usage, together
 
-ONE_STEP_NS = 10_000_000_000  # between divisions of the usage of a job with one step
+ONE_STEP_NS = 60_000_000_000  # between divisions of the usage of a job with one step
 
 
 @dataclass

@@ -28,6 +28,11 @@ class MemoryTime:
         """Nothing, from now on."""
         return cls(now, now)
 
+    def copy(self) -> MemoryTime:
+        return MemoryTime(
+            *(self.wanted_at, self.there_at, self.wanted, self.resident, self.idle_ns, self.peak)
+        )
+
     def advance_wanted(self, now: int, wanted: int) -> None:
         """Until now so many bytes were wanted."""
         if now > self.wanted_at:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from leased.memory.memory_time import MemoryTime
 
@@ -94,7 +94,7 @@ class Share:
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""
-        kept, self.time = self.time, replace(self.time)
+        kept, self.time = self.time, self.time.copy()
         self.pass_time(now)
         found, self.time = self.time, kept
         return found

@@ -56,8 +56,7 @@ class Contents:
         usage = together(before.usage, usage) if before else usage
         # A copy: what the arbiter goes on counting is not what the disk has.
         if record.usage != usage:
-            usage = {uuid: used.copy() for uuid, used in usage.items()}
-            self.open[job_id] = replace(record, usage=usage)
+            record.usage = {uuid: used.copy() for uuid, used in usage.items()}
             self.changes.mark(self._put_open, "usage", job_id)
 
     def set_steps(self, job_id: int, steps: Mapping[str, StepUsage]) -> None:
@@ -67,19 +66,19 @@ class Contents:
             before = self._before.get(record.run)
             steps = added([before.steps, steps]) if before else steps
             changed = {name: s for name, s in steps.items() if record.steps.get(name) != s}
-            self.open[job_id] = replace(record, steps={**record.steps, **changed})
+            record.steps = {**record.steps, **changed}
             self._mark_steps(record.run, changed)
 
     def set_remembered(self, job_id: int, remembered: PolicyState | None) -> None:
         record = self.open.get(job_id)
         if record is not None and record.remembered != remembered:
-            self.open[job_id] = replace(record, remembered=remembered)
+            record.remembered = remembered
             self.changes.mark(self._put_open, "remembered", job_id)
 
     def set_parked(self, job_id: int, who: str | None) -> None:
         record = self.open.get(job_id)
         if record is not None and record.parked_by != who:
-            self.open[job_id] = replace(record, parked_by=who)
+            record.parked_by = who
             self.changes.mark(self._put_open, "parked", job_id)
 
     def end(self, record: TenantRecord) -> None:

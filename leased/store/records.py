@@ -15,9 +15,10 @@ LAST_JOB = LAST_UID = 2**32 - 1
 Run = tuple[int, float]  # the job's id, and when the run began here
 
 
-@dataclass(frozen=True)
+@dataclass
 class TenantRecord:
     """One run of a job on this node. A job that is requeued begins another, with the same number.
+    While it is open the store alone changes it, in place.
 
     usage, totals: by device UUID. totals: bytes of memory that the job sees on the device.
     remembered: what the policy remembers of it while it is open; None: nothing.
