@@ -219,10 +219,10 @@ class FakeDaemon:
             packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             client = Client(connection, struct.unpack("iii", packed)[0], self._epochs)
             self._all.append(client)
-            with contextlib.suppress(OSError):  # a process that has ended meanwhile
-                client.send(bytes(ffi.buffer(self.welcome)))
-            self._start(lambda client=client: client.listen(lambda: self.auto))  # type: ignore[misc]
-            with self._changed:
+            with self._changed:  # so that it is known once it has been answered
+                with contextlib.suppress(OSError):  # a process that has ended meanwhile
+                    client.send(bytes(ffi.buffer(self.welcome)))
+                self._start(lambda client=client: client.listen(lambda: self.auto))  # type: ignore[misc]
                 self.clients[client.pid] = client
                 self._changed.notify_all()
 
