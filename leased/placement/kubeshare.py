@@ -83,6 +83,11 @@ def _reason(request: Request, devices: Sequence[Device]) -> str:
         return "there is no GPU that jobs share"
     if request.affinity is not None:
         return f"no GPU has affinity:{request.affinity} yet, and none is idle that could have it"
-    faults = [f"{each.name}: {_fault(request, each)}" for each in devices[:SHOWN]]
-    others = len(devices) - len(faults)
-    return "no GPU can take the job; " + "; ".join(faults) + (f"; {others} more" if others else "")
+    return no_gpu([(each.name, _fault(request, each)) for each in devices])
+
+
+def no_gpu(faults: Sequence[tuple[str, str | None]]) -> str:
+    """That no GPU can take the job. faults: what each is called, or its node is, and why not."""
+    shown = [f"{name}: {fault}" for name, fault in faults[:SHOWN]]
+    more = f"; {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return "no GPU can take the job; " + "; ".join(shown) + more

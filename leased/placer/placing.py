@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from leased.core.classes import ONLINE
-from leased.placement.api import Answer, NoDevice, Placed
+from leased.placement import kubeshare
+from leased.placement.api import NoDevice, Placed
 from leased.placer.choosing import choose
 from leased.placer.cluster import Offer
 from leased.placer.keeping import kept_no_longer
@@ -94,7 +95,7 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
         _start(turn, job, ticket, label, answer.device.name)
         return None
     turn.tries[job.user_id] = tried + 1
-    turn.said[kind] = reason = _words(turn, asked, ticket, answer)
+    turn.said[kind] = reason = _words(turn, asked, ticket, answer if offers else None)
     return reason
 
 
@@ -110,11 +111,15 @@ def _has_online(offer: Offer) -> bool:
     return any(tenant.job_class == ONLINE for tenant in offer.device.tenants)
 
 
-def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: Answer) -> str:
-    assert isinstance(answer, NoDevice)
-    alone = choose(ticket, turn.empty.offers(job, ticket))
+def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: NoDevice | None) -> str:
+    """answer: None: it was offered nothing."""
+    could = turn.empty.offers(job, ticket)
+    alone = choose(ticket, could)
     if isinstance(alone, NoDevice):
         return f"{NEVER}: {_never(turn, job, ticket, alone)}"
+    if answer is None:
+        nodes = dict.fromkeys(offer.place[0] for offer in could if not offer.device.shut)
+        return f"waits: {kubeshare.no_gpu([(n, turn.cluster.refusal(job, n)) for n in nodes])}"
     return f"waits: {answer.reason}"
 
 

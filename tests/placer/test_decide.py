@@ -428,7 +428,9 @@ def test_a_job_whose_node_is_not_known_for_a_while_waits() -> None:
     slurm.add(job(1, "exclusion:a"), job(2, "exclusion:b", required="n1"))
     slurm.go(2)
     for number in ("1", "2"):
-        assert "waits: there is no GPU that jobs share" in reason(slurm.jobs[number])
+        assert "waits: no GPU can take the job; n1: the node takes no jobs" in reason(
+            slurm.jobs[number]
+        )
     slurm.nodes[0] = node("n1")
     slurm.go(2)
     assert slurm.where("1") == ("n1", 0)
