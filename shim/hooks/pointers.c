@@ -10,7 +10,7 @@
 #include "memory/kinds.h"
 #include "memory/shared.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/vmm_keep.h"
+#include "memory/vmm/vmm_keep.h"
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* far above the numbers that the driver gives */
 

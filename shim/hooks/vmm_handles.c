@@ -8,7 +8,7 @@
 #include "memory/ranges.h"
 #include "memory/shortage.h"
 #include "memory/swap/lane.h"
-#include "memory/swap/vmm.h"
+#include "memory/vmm/vmm.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/kinds.h"
-#include "memory/swap/vmm.h"
-#include "memory/swap/vmm_keep.h"
+#include "memory/vmm/vmm.h"
+#include "memory/vmm/vmm_keep.h"
 
 #include <stdlib.h>
 

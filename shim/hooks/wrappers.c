@@ -3,7 +3,7 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/swap/segments.h"
-#include "memory/swap/vmm_keep.h"
+#include "memory/vmm/vmm_keep.h"
 #include "work/captures.h"
 
 #define SLOW __attribute__((cold, noinline))

@@ -1,5 +1,5 @@
 /* host.h: the messages by which the client thread gets host memory for copies from the daemon
- * (memory/swap/node_chunks.c).
+ * (memory/store/node_chunks.c).
  *
  * The client thread calls these functions, without any lock.
  */

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms.c_rooms import INCLUDE, broken, objects_of
+from tests.rooms.c_rooms import INCLUDE, Arrow, broken, calls, includes, objects_of, upwards
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "meson"
 SHIM_ROOMS = ["base", "driver", "channels", "work", "gate", "tenant", "memory", "lease", "hooks"]
+MEMORY_ROOMS = ["store", "swap", "vmm"]
 
 
 CHAIN_ROOMS = [
@@ -52,6 +53,17 @@ def test_rooms_call_downwards_only_and_no_files_make_a_circle(
 ) -> None:
     wrong = broken(top, *folders, rooms=rooms)
     assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_inside_memory_call_downwards_only() -> None:
+    arrows = [*calls(SHIM[0], *SHIM[1]), *includes(SHIM[0])]
+    inside = [
+        Arrow(a.source.removeprefix("memory/"), a.target.removeprefix("memory/"), a.what)
+        for a in arrows
+        if all(end.startswith("memory/") and end.count("/") == 2 for end in (a.source, a.target))
+    ]
+    assert len({arrow.source for arrow in inside}) > 20
+    assert not upwards(inside, MEMORY_ROOMS)
 
 
 @pytest.mark.parametrize(("top", "folders"), [SHIM, CHAIN], ids=["shim", "chain"])

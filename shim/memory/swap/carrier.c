@@ -9,7 +9,7 @@
 #include "driver/lookup.h"
 #include "memory/carried.h"
 #include "memory/changes.h"
-#include "memory/swap/chunks.h"
+#include "memory/store/chunks.h"
 
 #include <errno.h>
 #include <stdlib.h>

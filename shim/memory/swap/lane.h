@@ -14,10 +14,10 @@
 
 #include "base/wire.h"
 #include "driver/devices.h"
+#include "memory/store/store.h"
 #include "memory/swap/clean_check.h"
 #include "memory/swap/copier.h"
 #include "memory/swap/fingerprint.h"
-#include "memory/swap/store.h"
 
 #include <cuda.h>
 #include <limits.h>

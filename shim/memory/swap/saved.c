@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/runs.h"
-#include "memory/swap/chunk_pages.h"
-#include "memory/swap/chunks.h"
+#include "memory/store/chunk_pages.h"
+#include "memory/store/chunks.h"
 #include "memory/swap/lane.h"
 #include "work/contexts.h"
 

@@ -3,11 +3,11 @@
 
 #include "base/locks.h"
 #include "memory/host.h"
+#include "memory/store/chunk_pages.h"
+#include "memory/store/chunks.h"
+#include "memory/store/store.h"
 #include "memory/swap/blocks.h"
-#include "memory/swap/chunk_pages.h"
-#include "memory/swap/chunks.h"
 #include "memory/swap/segments.h"
-#include "memory/swap/store.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 #include "mover_cases.h"
 
 #include "memory/host.h"
-#include "memory/swap/store.h"
+#include "memory/store/store.h"
 
 #define ALL (24 * MIB) /* six segments, each with a chunk of its own */
 /* One chunk for all, with slices of which the first has a half of the fifth segment's copy. */

@@ -1,8 +1,8 @@
-/* store_cases.c: swapped memory with a fake store (shim/memory/swap/store.h). */
+/* store_cases.c: swapped memory with a fake store (shim/memory/store/store.h). */
 #include "mover_cases.h"
 
 #include "base/clock.h"
-#include "memory/swap/store.h"
+#include "memory/store/store.h"
 
 static struct {
 	unsigned int later; /* how many answers are LATER from now on */

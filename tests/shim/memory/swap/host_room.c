@@ -1,5 +1,5 @@
 /* host_room.c: prints for each size in MiB whether this process's cgroups allow so much. */
-#include "memory/swap/cgroup_memory.h"
+#include "memory/store/cgroup_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

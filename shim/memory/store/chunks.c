@@ -3,11 +3,11 @@
  *
  * To make a chunk ready takes long, so chunks are kept for the next eviction.
  */
-#include "memory/swap/chunks.h"
+#include "memory/store/chunks.h"
 
 #include "base/fork.h"
 #include "base/runs.h"
-#include "memory/swap/cgroup_memory.h"
+#include "memory/store/cgroup_memory.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

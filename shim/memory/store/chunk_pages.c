@@ -4,7 +4,7 @@
  * The driver registers 10 to 50 GiB in a second. The calling thread does nothing else meanwhile:
  * 32 MiB take up to 3 ms.
  */
-#include "memory/swap/chunk_pages.h"
+#include "memory/store/chunk_pages.h"
 
 #include "base/fork.h"
 #include "base/process.h"

@@ -7,7 +7,7 @@
 #ifndef GPU_LEASE_CHUNK_PAGES_H
 #define GPU_LEASE_CHUNK_PAGES_H
 
-#include "memory/swap/chunks.h"
+#include "memory/store/chunks.h"
 
 /* -- any thread ------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  * needs one object. If the memory may contain bytes already, they are copied while the gate is shut
  * and no work runs, and the object is mapped wherever the pieces were.
  */
-#include "memory/swap/vmm_keep.h"
+#include "memory/vmm/vmm_keep.h"
 
 #include "base/clock.h"
 #include "base/debug.h"
@@ -13,10 +13,10 @@
 #include "driver/lookup.h"
 #include "gate/quiet.h"
 #include "memory/shortage.h"
-#include "memory/swap/cgroup_memory.h"
+#include "memory/store/cgroup_memory.h"
 #include "memory/swap/segments.h"
-#include "memory/swap/vmm.h"
-#include "memory/swap/vmm_copy.h"
+#include "memory/vmm/vmm.h"
+#include "memory/vmm/vmm_copy.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 

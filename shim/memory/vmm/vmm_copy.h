@@ -6,7 +6,7 @@
 #ifndef GPU_LEASE_VMM_COPY_H
 #define GPU_LEASE_VMM_COPY_H
 
-#include "memory/swap/vmm.h"
+#include "memory/vmm/vmm.h"
 
 /* Copies the bytes to the object, which is as large. */
 CUresult vmm_copy_to_object(const struct physical *physical, CUmemGenericAllocationHandle whole,

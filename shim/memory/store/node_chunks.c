@@ -6,7 +6,7 @@
  * request is repeated, and the new daemon gives the same memory for the same number. To give memory
  * back is a request as well.
  */
-#include "memory/swap/node_chunks.h"
+#include "memory/store/node_chunks.h"
 
 #include "base/clock.h"
 #include "base/debug.h"
@@ -14,8 +14,8 @@
 #include "base/random.h"
 #include "gate/waiting.h"
 #include "memory/host.h"
-#include "memory/swap/chunk_pages.h"
-#include "memory/swap/chunks.h"
+#include "memory/store/chunk_pages.h"
+#include "memory/store/chunks.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #define GPU_LEASE_CHUNKS_H
 
 #include "base/locks.h"
-#include "memory/swap/store.h"
+#include "memory/store/store.h"
 
 #include <cuda.h>
 #include <stdatomic.h>

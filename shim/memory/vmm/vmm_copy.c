@@ -1,6 +1,6 @@
 /* vmm_copy.c: copies the bytes of memory in several pieces, at addresses that are reserved for it.
  */
-#include "memory/swap/vmm_copy.h"
+#include "memory/vmm/vmm_copy.h"
 
 #include "driver/lookup.h"
 #include "memory/swap/segments.h"

@@ -4,7 +4,7 @@
  * memory for its own use. So copies leave a part of the limit free. Cached files that the kernel
  * can drop do not count as used. Without a cgroup, or if it cannot be read, any amount is allowed.
  */
-#include "memory/swap/cgroup_memory.h"
+#include "memory/store/cgroup_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

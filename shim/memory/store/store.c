@@ -4,12 +4,12 @@
  * A copy takes whole units of chunks, wherever they are free (chunks.c). So the store never
  * has more memory than it needs, except for a part of one chunk. A forked child has no chunks.
  */
-#include "memory/swap/store.h"
+#include "memory/store/store.h"
 
 #include "base/locks.h"
-#include "memory/swap/chunk_pages.h"
-#include "memory/swap/chunks.h"
-#include "memory/swap/node_chunks.h"
+#include "memory/store/chunk_pages.h"
+#include "memory/store/chunks.h"
+#include "memory/store/node_chunks.h"
 
 #include <stdlib.h>
 

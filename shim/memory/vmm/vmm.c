@@ -11,7 +11,7 @@
  * that needs the driver's mapping or handle first ends the block, and waits until its memory is
  * restored (vmm_take_back()). The calls themselves are in hooks/vmm_mappings.c.
  */
-#include "memory/swap/vmm.h"
+#include "memory/vmm/vmm.h"
 
 #include "base/clock.h"
 #include "base/fork.h"
