@@ -215,6 +215,7 @@ class Daemon:
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
         self.tasks.every(self.checkpoint.pause, self.checkpoint.beat)
+        self.tasks.every(self.checkpoint.pause, self.checkpoint.write)
         self.tasks.start(self.writer.write_usage)
         self.monitors.start(self.tasks)
         self.tasks.every(mps.LOOK_S, self.mps.beat)

@@ -14,6 +14,7 @@ log = logging.getLogger("gpu-leased")
 
 AGAIN_S = 1.0
 AT_ONCE_S = 0.001  # what is due so soon is done now
+LONG_S = 0.0005  # behind looks that have taken so long messages are served before the next one
 
 # A look: what is left to be waited for, or None where all has been done.
 Look = Callable[[], Optional[Coroutine[Any, Any, None]]]
@@ -73,6 +74,8 @@ class Tasks:
             if beat.due <= now + AT_ONCE_S:
                 self._look(beat)
                 beat.due = now + to_next(beat.pause(), now)
+                if self.loop.time() - now > LONG_S:
+                    break
         self._arm()
 
     def _look(self, beat: Beat) -> None:

@@ -123,9 +123,12 @@ class Store:
         remembered: Mapping[int, PolicyState] | None = None,
         parked: Mapping[int, str | None] | None = None,
         steps: Mapping[int, Mapping[str, StepUsage]] | None = None,
+        *,
+        later: bool = False,
     ) -> None:
         """The usage so far of many tenants and of their steps, what their policies remember of
-        them and who parked them (None: nobody), in one transaction, and the highest epoch."""
+        them and who parked them (None: nobody), in one transaction, and the highest epoch. later:
+        the next flush() writes it."""
         self._kept.set_epoch(epoch)
         for job_id, by_device in usage.items():
             self._kept.set_usage(job_id, by_device)
@@ -135,7 +138,8 @@ class Store:
             self._kept.set_parked(job_id, who)
         for job_id, by_name in (steps or {}).items():
             self._kept.set_steps(job_id, by_name)
-        self.flush()
+        if not later:
+            self.flush()
 
     def close_tenant(
         self, job_id: int, usage: Mapping[str, Usage], steps: Mapping[str, StepUsage] | None = None

@@ -13,7 +13,7 @@ import pytest
 
 from leased.base import children
 from leased.base.waiting import to_next
-from leased.node.tasks import Tasks
+from leased.node.tasks import LONG_S, Tasks
 from tests.base.test_children import gone
 
 
@@ -69,10 +69,25 @@ class Clock:
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self.at is not None and self.at[0] <= end:
-            self.now, call = self.at
+            when, call = self.at
+            self.now = max(self.now, when)
             self.wakes += 1
             call()
         self.now = end
+
+
+def test_behind_a_long_look_the_loop_has_its_turn_before_the_next_one() -> None:
+    clock, wakes = Clock(), []
+    tasks = Tasks(cast(asyncio.AbstractEventLoop, clock))
+
+    def look(took_s: float) -> None:
+        wakes.append(clock.wakes)
+        clock.now += took_s
+
+    for took_s in (2 * LONG_S, 0.0, 0.0, 2 * LONG_S, 0.0):
+        tasks.every(0.5, partial(look, took_s))
+    clock.advance(0.5)
+    assert wakes == [1, 2, 2, 2, 3]
 
 
 def test_looks_of_several_periods_wake_the_process_once_for_each_moment() -> None:
