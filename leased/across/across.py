@@ -113,16 +113,21 @@ class Across:
         if nodes[0] == self.node and job not in self.coordinators:
             self.coordinators[job] = Coordinator(job, nodes, self.bounds, self.first_epoch)
 
-    def leave(self, event: Left, _: int) -> list[Action]:
-        """Nothing of the job is here any more. Its coordinator asks once more what there is."""
+    def leave(self, event: Left, now: int) -> list[Action]:
+        """Nothing of the job is here any more. Its coordinator asks once more what there is; and if
+        that was here, its other nodes keep nothing for it either."""
         self.touched.add(event.job)
         member = self.members.pop(event.job, None)
-        self.coordinators.pop(event.job, None)
+        coordinator = self.coordinators.pop(event.job, None)
         if member is None:
             return []
-        freed, first = member.free(), member.nodes[0]
-        none = Report(event.job, 0, 0, State.REST, latest=self.latest)
-        return freed if first == self.node else [*freed, Send(first, none)]
+        freed = member.free()
+        if coordinator is None:
+            none = Report(event.job, 0, 0, State.REST, latest=self.latest)
+            return [*freed, Send(member.nodes[0], none)]
+        coordinator.leave(now)
+        others = [node for node in coordinator.nodes if node != self.node]
+        return freed + [Send(node, coordinator.order(node)) for node in others]
 
     def local(self, event: Wants | Ready | Held | Stopped | EndWanted, _: int) -> list[Action]:
         """Something has happened to the job on this node."""

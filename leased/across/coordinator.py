@@ -43,6 +43,11 @@ class Coordinator:
         self._enter(Phase.STOP, now)
         self.over_at = now + self.bounds.hold_ns
 
+    def leave(self, now: int) -> None:
+        """The job has ended on this node, so it does not run again: all are to rest."""
+        self.stamp, self.go = 0, {}
+        self._enter(Phase.REST, now)
+
     def order(self, node: str) -> Order:
         """What this member is to do."""
         vote, stamp = self.go.get(node, 0), self.stamp

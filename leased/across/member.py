@@ -86,8 +86,10 @@ class Member:
         return self.since <= vote <= self.vote and now < vote + self.bounds.run_ns
 
     def follow(self, order: Order, now: int) -> list[Action]:
-        """Follow an order, unless a later one has been followed."""
+        """Follow an order, unless a later one has been followed: then its coordinator may be
+        another one, for a later run of the job, that does not know of it."""
         if self.is_outdated(order):
+            self.changed = True
             return []
         is_new = (order.epoch, order.round) != (self.epoch, self.round)
         self.asked, owes_more = not is_new, self.changed

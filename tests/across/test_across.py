@@ -6,7 +6,9 @@ import pytest
 
 from leased.across.across import Across
 from leased.across.actions import (
+    Action,
     EndWanted,
+    Event,
     Free,
     Held,
     Hold,
@@ -31,8 +33,8 @@ NODES = ("a", "b")
 B = Bounds()
 
 
-def told(daemon: Across, message: Message, now: int = 1) -> list[object]:
-    return list(daemon.handle(Received("a" if daemon.node == "b" else "b", message), now))
+def told(daemon: Across, message: Message, now: int = 1) -> list[Action]:
+    return daemon.handle(Received("a" if daemon.node == "b" else "b", message), now)
 
 
 def joined(node: str) -> Across:
@@ -104,6 +106,37 @@ def test_a_round_whose_last_vote_comes_too_late_lets_nobody_run() -> None:
     assert Run("7") in again
 
 
+ENDED: dict[type, list[Action]] = {
+    Ready: [],
+    Held: [Free("7", lined=True)],
+    Run: [Stop("7"), Free("7", lined=False)],
+}
+FOLLOWS: dict[type, Event] = {Line: Ready("7", True), Hold: Held("7"), Stop: Stopped("7")}
+
+
+def carried(a: Across, b: Across, actions: list[Action], now: int, until: type = Run) -> None:
+    """What the first daemon wants is done, and what follows from it on both, until that has
+    happened on the second one."""
+    todo = [(a, action) for action in actions]
+    while todo:
+        daemon, action = todo.pop(0)
+        if isinstance(action, Send):
+            other = a if daemon is b else b
+            todo += [(other, done) for done in told(other, action.message, now)]
+        event = FOLLOWS.get(type(action))
+        if event is not None:
+            todo += [(daemon, done) for done in daemon.handle(event, now)]
+        if daemon is b and until in (type(action), type(event)):
+            return
+
+
+def running(until: type = Run, step: bool = True) -> tuple[Across, Across]:
+    """Both daemons, when that has happened on the second node. step: there is one there."""
+    a, b = joined("a"), joined("b") if step else Across("b", B)
+    carried(a, b, a.handle(Wants("7", True), 1), 1, until)
+    return a, b
+
+
 def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
     a = joined("a")
     stops = told(a, Report("7", 9, 3, State.RUNNING, vote=5))
@@ -122,7 +155,7 @@ def gathers() -> Across:
     return a
 
 
-def answers(a: Across, state: State, now: int) -> list[object]:
+def answers(a: Across, state: State, now: int) -> list[Action]:
     """Of the other node, to the last order."""
     order = a.coordinators["7"].order("b")
     return told(a, Report("7", order.epoch, order.round, state, ready=True), now)
@@ -180,6 +213,37 @@ def test_a_node_that_has_nothing_of_a_job_says_so() -> None:
     b.handle(Joined("7", NODES, 1), 1)
     b.handle(Left("7"), 1)
     assert b.members == {}
+
+
+@pytest.mark.parametrize("until", [Ready, Held, Run])
+def test_a_job_that_ends_on_its_first_node_leaves_the_gpus_of_its_others_at_once(
+    until: type,
+) -> None:
+    """Without the time for which they are promised, wherever in its turn it ends."""
+    a, b = running(until)
+    (told_b,) = [done for done in a.handle(Left("7"), 9) if isinstance(done, Send)]
+    assert a.coordinators == {}
+    done = told(b, told_b.message, 9)
+    done += b.handle(Stopped("7"), 9)
+    assert [each for each in done if isinstance(each, (Stop, Free))] == ENDED[until]
+    assert b.members["7"].state == State.REST
+    assert b.members["7"].stamp == 0
+
+
+@pytest.mark.parametrize("step", [True, False], ids=["a step on both nodes", "on the first one"])
+def test_a_job_that_is_requeued_on_its_first_node_runs_with_what_its_others_remember(
+    step: bool,
+) -> None:
+    """They have followed later orders than those that its new coordinator begins with, and say so,
+    also where they have not heard that the job was over, and do not wait for anything."""
+    a, b = running(Run, step)
+    a.handle(Left("7"), 9)
+    b.handle(Tick(), 9 + B.run_ns)
+    b.handle(Stopped("7"), 9 + B.run_ns)
+    b.handle(Tick(), 9 + B.hold_ns)
+    a.handle(Joined("7", NODES, 1), 9 + B.hold_ns)
+    carried(a, b, a.handle(Wants("7", True), 9 + B.hold_ns), 9 + B.hold_ns)
+    assert {daemon.members["7"].state for daemon in (a, b)} == {State.RUNNING}
 
 
 def test_the_nodes_that_a_job_waits_for_are_known() -> None:
