@@ -100,10 +100,10 @@ class Across:
 
     def join(self, event: Joined, now: int) -> list[Action]:
         """A step of the job begins here. The job may have been known before: by what was promised
-        to it, or as one that other nodes ask for."""
+        to it, or as one that its first node asks for."""
         job, nodes = event.job, event.nodes
         self.touched.add(job)
-        if job not in self.members:
+        if job not in self.members or self.members[job].nodes[0] != nodes[0]:
             self.members[job] = Member(job, nodes, 0, self.bounds)
             self.members[job].begin(now)
         self._coordinate(job, nodes)

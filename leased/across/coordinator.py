@@ -9,7 +9,7 @@ themselves, and keep their GPUs until all others have stopped.
 from __future__ import annotations
 
 from leased.across.bounds import Bounds
-from leased.across.messages import LAST_STAMP, Order, Phase, Report, State
+from leased.across.messages import LAST_EPOCH, LAST_STAMP, Order, Phase, Report, State
 
 HOLDS = (State.HELD, State.RUNNING)
 MOST_PATIENT = 3  # times that resend_ns is doubled while a job only waits for its turn
@@ -61,6 +61,8 @@ class Coordinator:
         """A member reports. latest: the highest stamp of any job known here. Returns whether the
         member needs to hear this round's order again."""
         if (report.epoch, report.round) > (self.epoch, self.round):
+            if report.epoch > LAST_EPOCH:
+                return False  # a broken daemon's, which has not answered
             self.epoch = report.epoch + 1  # what was written down of it has been lost
             self._stop(now)
             self.over_at = now + self.bounds.hold_ns

@@ -9,6 +9,7 @@ from typing import NamedTuple, Union
 # The highest stamp. Where a broken daemon has said it, what follows has it too: jobs with equal
 # stamps have an order still, by their names.
 LAST_STAMP = (1 << 62) - 1
+LAST_EPOCH = (1 << 62) - 1  # that a coordinator is told of: what follows it can still be said
 
 
 class Phase(IntEnum):

@@ -26,7 +26,7 @@ from leased.across.actions import (
     Wants,
 )
 from leased.across.bounds import Bounds
-from leased.across.messages import LAST_STAMP, Message, Order, Phase, Report, State
+from leased.across.messages import LAST_EPOCH, LAST_STAMP, Message, Order, Phase, Report, State
 from leased.peers import messages
 
 NODES = ("a", "b")
@@ -279,3 +279,26 @@ def test_a_broken_daemon_that_says_the_last_number_stops_no_other_nodes_jobs() -
     beyond = Report("8", 1, 1, State.REST, latest=LAST_STAMP + 1)
     with pytest.raises(ValueError, match="stamp"):
         messages.of_bytes(messages.to_bytes(beyond))
+
+
+def test_a_broken_daemon_that_says_the_last_epoch_counts_as_one_that_has_not_answered() -> None:
+    """What the others are told after it can be said, or their connection would end each time."""
+    a = joined("a")
+    a.handle(Wants("7", True), 1)
+    last = Report("7", (1 << 63) - 1, 1, State.RUNNING, vote=5)
+    for epoch in (LAST_EPOCH, (1 << 63) - 1):
+        told(a, messages.of_bytes(messages.to_bytes(last._replace(epoch=epoch))))
+    asked = [done for done in a.handle(Tick(), 1 + B.resend_ns) if isinstance(done, Send)]
+    assert asked
+    for done in asked:
+        assert messages.of_bytes(messages.to_bytes(done.message)) == done.message
+    assert a.missing("7") == ["b"]
+
+
+def test_what_another_daemon_has_said_of_a_job_before_its_first_step_here_does_not_count() -> None:
+    """Its own first node's orders are followed from the first one on."""
+    b = Across("b", B)
+    for phase in (Phase.REST, Phase.HOLD):
+        b.handle(Received("c", Order("7", LAST_EPOCH, 9, phase, stamp=4)), 1)
+    b.handle(Joined("7", NODES, 1), 2)
+    assert Line("7") in told(b, Order("7", 1, 2, Phase.REST, stamp=4), 2)
