@@ -23,11 +23,11 @@ NO_STAMP = LAST_STAMP + 1
 class Member:
     """phase: what the last order asked for. since: votes from then on count. promised: the last
     vote is of this round. lined: it waits in the line of this node, and turn: it has come. ends:
-    its time is over here. changed: the coordinator does not know its state; told: what that has
-    heard last of whether it is ready, and yields. place: among jobs, the lowest goes first; who has
-    not been told one yet comes last. coming: the GPUs of a step that has begun, which are not the
-    member's yet; 0: there are none. asked: the last order has come again. Times are ns of the
-    node's clock."""
+    its time is over here. run_until: 0: it has not run since it began to hold. changed: the
+    coordinator does not know its state; told: what that has heard last of whether it is ready, and
+    yields. place: among jobs, the lowest goes first; who has not been told one yet comes last.
+    coming: the GPUs of a step that has begun, which are not the member's yet; 0: there are none.
+    asked: the last order has come again. Times are ns of the node's clock."""
 
     __slots__ = (
         "asked", "bounds", "changed", "coming", "ends", "epoch", "gpus", "held_until", "job",
@@ -109,8 +109,8 @@ class Member:
             return done
         if order.phase == Phase.STOP:
             return self._stop()
-        if self.state == State.STOPPED and order.phase == Phase.HOLD:
-            self.state = State.HELD
+        if self.state == State.STOPPED:
+            self.state = self._once_stopped()
         return self._run(order.vote, now) if order.phase == Phase.RUN else []
 
     def _rest(self) -> list[Action]:
@@ -151,10 +151,11 @@ class Member:
         return [Run(self.job)] if self.gpus else []
 
     def owes(self) -> bool:
-        """It keeps its GPUs as it is to, and has not promised that in this round."""
+        """It keeps its GPUs as it is to, and has not promised that in this round; and its time is
+        not over, whatever its coordinator makes of that."""
         return (
             not self.promised
-            and self.state in (State.HELD, State.RUNNING)
+            and (self.state == State.HELD or (self.state == State.RUNNING and not self.ends))
             and self.phase in (Phase.HOLD, Phase.RUN)
         )
 
@@ -185,7 +186,7 @@ class Member:
 
     def hold(self, now: int) -> list[Action]:
         """Its coordinator wants it to hold, and no other job on several nodes is in the way."""
-        self.state, self.since = State.HOLDING, now
+        self.state, self.since, self.run_until = State.HOLDING, now, 0
         self.held_until = now + self.bounds.hold_ns
         return [Hold(self.job)] if self.gpus else self.held()
 
@@ -204,9 +205,13 @@ class Member:
         """Nothing of it runs any more."""
         if self.state != State.STOPPING:
             return []
-        self.state = State.HELD if self.phase == Phase.HOLD else State.STOPPED
+        self.state = self._once_stopped()
         self.changed = True
         return self.free() if self.phase == Phase.REST else []
+
+    def _once_stopped(self) -> State:
+        """Who has run rests before it holds again, so that others have their turns."""
+        return State.HELD if self.phase == Phase.HOLD and not self.run_until else State.STOPPED
 
     def is_about_to(self, ready: bool) -> bool:
         """It will have done what it was told to in a moment, and says so then; and before that if

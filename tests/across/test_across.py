@@ -302,3 +302,24 @@ def test_what_another_daemon_has_said_of_a_job_before_its_first_step_here_does_n
         b.handle(Received("c", Order("7", LAST_EPOCH, 9, phase, stamp=4)), 1)
     b.handle(Joined("7", NODES, 1), 2)
     assert Line("7") in told(b, Order("7", 1, 2, Phase.REST, stamp=4), 2)
+
+
+def test_a_job_whose_turn_is_over_stops_though_its_coordinator_lets_it_run_on() -> None:
+    _, b = running()
+    b.handle(EndWanted("7"), 2)
+    member, done, now = b.members["7"], [], 2
+    for _ in range(B.hold_ns // B.round_ns):
+        now += B.round_ns
+        on = Order("7", member.epoch, member.round + 1, Phase.RUN, member.vote, 4)
+        done += b.handle(Tick(), now) + told(b, on, now) + b.handle(Stopped("7"), now)
+    assert [each for each in done if isinstance(each, (Stop, Free))] == ENDED[Run]
+
+
+def test_a_job_that_has_run_rests_before_it_holds_again() -> None:
+    """Else each stop and start by its coordinator would be another whole turn."""
+    _, b = running()
+    stop = Order("7", b.members["7"].epoch, 9, Phase.STOP, stamp=4)
+    told(b, stop, 2)
+    b.handle(Stopped("7"), 2)
+    told(b, stop._replace(round=10, phase=Phase.HOLD), 2)
+    assert b.members["7"].state == State.STOPPED
