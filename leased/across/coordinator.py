@@ -13,6 +13,7 @@ from leased.across.messages import LAST_EPOCH, LAST_STAMP, Order, Phase, Report,
 
 HOLDS = (State.HELD, State.RUNNING)
 MOST_PATIENT = 3  # times that resend_ns is doubled while a job only waits for its turn
+MOST_VAIN = 64  # tries in a row, at once, to get all GPUs: five times as many as jobs ever need
 
 
 class Coordinator:
@@ -20,19 +21,21 @@ class Coordinator:
 
     heard: by node, the report that answers this round. go: the votes of the last complete round.
     asked: how often this round's orders were sent again. over_at: nobody runs on a vote of a
-    complete round any more. changed: orders are to be sent.
+    complete round any more. vain: so often it has let go since it ran last, as a member could not
+    hold or gave way. changed: orders are to be sent.
     """
 
     __slots__ = (
         "asked", "bounds", "changed", "epoch", "go", "heard", "job", "nodes", "over_at",
-        "patient_at", "phase", "resend_at", "round", "stamp", "started", "wanting",
+        "patient_at", "phase", "resend_at", "round", "stamp", "started", "vain",
+        "wanting",
     )  # fmt: skip
 
     def __init__(self, job: str, nodes: tuple[str, ...], bounds: Bounds, epoch: int):
         self.job, self.nodes, self.bounds, self.epoch = job, nodes, bounds, epoch
         self.phase, self.round, self.stamp = Phase.REST, 1, 0
         self.started = self.over_at = self.patient_at = self.resend_at = 0
-        self.asked = 0
+        self.asked = self.vain = 0
         self.heard: dict[str, Report] = {}
         self.go: dict[str, int] = {}
         self.wanting: frozenset[str] = frozenset()
@@ -114,11 +117,19 @@ class Coordinator:
 
     def _gathers(self, report: Report, now: int) -> None:
         if report.yields or (report.state == State.REST and not report.ready):
-            self._enter(Phase.REST, now)
+            self._let_go(now)
         elif self.is_complete(now):
-            self.phase = Phase.RUN
+            self.phase, self.vain = Phase.RUN, 0
             self._let_run()
             self.changed = True
+
+    def _let_go(self, now: int) -> None:
+        """Try again as soon as all are ready; but where one that says so never holds, others are
+        not to lose their GPUs for it again and again."""
+        self.vain += 1
+        if self.vain > MOST_VAIN:
+            self.patient_at = now + (self.bounds.resend_ns << MOST_PATIENT)
+        self._enter(Phase.REST, now)
 
     def is_complete(self, now: int) -> bool:
         """Every member has voted in this round, in time."""

@@ -26,6 +26,7 @@ from leased.across.actions import (
     Wants,
 )
 from leased.across.bounds import Bounds
+from leased.across.coordinator import MOST_PATIENT, MOST_VAIN
 from leased.across.messages import LAST_EPOCH, LAST_STAMP, Message, Order, Phase, Report, State
 from leased.peers import messages
 
@@ -323,3 +324,20 @@ def test_a_job_that_has_run_rests_before_it_holds_again() -> None:
     b.handle(Stopped("7"), 2)
     told(b, stop._replace(round=10, phase=Phase.HOLD), 2)
     assert b.members["7"].state == State.STOPPED
+
+
+def test_a_member_that_is_ready_and_never_holds_takes_others_gpus_from_them_less_often() -> None:
+    """Its daemon is broken, or a process there is stopped and goes on all the time."""
+    a, now, holds = gathers(), 1, []
+    while now < B.gather_ns and len(holds) <= 2 * MOST_VAIN:
+        order = a.coordinators["7"].order("b")
+        state = Report("7", order.epoch, order.round, State.REST, ready=order.phase == Phase.REST)
+        done = told(a, state, now)
+        holds += [now] * done.count(Hold("7"))
+        if not any(isinstance(each, Send) for each in done):
+            now = a.next_deadline() or B.gather_ns
+            a.handle(Tick(), now)
+    assert holds.count(1) == MOST_VAIN
+    apart = [later - before for before, later in zip(holds[MOST_VAIN:], holds[MOST_VAIN + 1 :])]
+    assert apart
+    assert min(apart) >= B.resend_ns << MOST_PATIENT
