@@ -86,8 +86,11 @@ def to_credential(munge: Munge, said: Greeting) -> bytes:
 
 
 def of_credential(munge: Munge, credential: bytes) -> Greeting:
-    """Stranger: it is none of a daemon's. OSError: munge does not take it."""
-    proven = munge.decode(credential)
+    """Stranger: it is none of a daemon's, or munge does not take it, and why."""
+    try:
+        proven = munge.decode(credential)
+    except OSError as fault:
+        raise Stranger(str(fault)) from None
     if proven.uid != os.geteuid():
         raise Stranger(f"uid {proven.uid} has made the credential, and not gpu-leased")
     try:

@@ -20,6 +20,7 @@ GREETINGS = 16  # connections that have not proven yet who they are
 PEERS = 4096  # connections that have
 RATE, BURST = 2000.0, 2000.0  # messages a second of one peer, and at once
 GREETINGS_S, GREETINGS_BURST = 50.0, 64.0  # connections a second, each with a credential to check
+FAULTS_S, FAULTS_BURST = 0.1, 16.0  # lines in the log about those that were not taken
 
 
 class Bucket:
@@ -58,6 +59,7 @@ class Server:
         self.peers: dict[str, asyncio.Task[None]] = {}  # by node, who serves its connection
         self.tasks: set[asyncio.Task[None]] = set()
         self.fault = ""  # of the last stranger
+        self.faults = Bucket(FAULTS_S, FAULTS_BURST)
 
     async def listen(self, port: int, host: str | None = None) -> None:
         """host: None: on all addresses. OSError: the port is taken."""
@@ -99,7 +101,10 @@ class Server:
             writer.close()
 
     def _failed(self, fault: BaseException) -> None:
-        if isinstance(fault, (Stranger, ValueError)) and str(fault) != self.fault:
+        """Say why, unless that was said last. Anybody can connect, so not without end."""
+        if not isinstance(fault, (Stranger, ValueError)) or str(fault) == self.fault:
+            return
+        if self.faults.takes(asyncio.get_running_loop().time()):
             self.fault = str(fault)
             log.warning("a connection of another node is not taken, or ended: %s", fault)
 

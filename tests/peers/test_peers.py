@@ -268,6 +268,33 @@ async def test_what_comes_too_fast_is_closed_before_anything_is_done_for_it(mung
             writer.close()
 
 
+async def test_why_munge_does_not_take_a_credential_is_said_where_it_is_known(
+    munge: Munge, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the nodes' keys or clocks differ. The one that calls hears of no reason."""
+    ports = {"a": free_port(), "b": free_port()}
+    with munged(tmp_path) as socket:
+        a, b = Node("a", munge, ports), Node("b", Munge(str(socket)), ports)
+        await b.begin()
+        a.peers.send("b", ORDER)
+        await until(lambda: "munge: Invalid credential" in caplog.text)
+        await a.peers.close()
+        await b.peers.close()
+
+
+async def test_strangers_do_not_fill_the_log(
+    munge: Munge, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(munge) as (_, b):
+        b.peers.server.faults = server.Bucket(1e-9, 3)
+        for size in range(sealed.LONGEST + 1, sealed.LONGEST + 6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", b.port)
+            writer.write(size.to_bytes(4, "big"))
+            await ends(reader)
+            writer.close()
+    assert caplog.text.count("is not taken, or ended: a frame of") == 3
+
+
 def openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
@@ -331,7 +358,7 @@ def test_a_credential_of_another_user_or_key_proves_nothing(
     munge: Munge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     credential = greeting.to_credential(munge, greeting.begin("a", "b", TERMS))
-    with munged(tmp_path) as socket, pytest.raises(OSError, match="munge: "):
+    with munged(tmp_path) as socket, pytest.raises(Stranger, match="munge: Invalid credential"):
         greeting.of_credential(Munge(str(socket)), credential)
     monkeypatch.setattr(greeting.os, "geteuid", lambda: 65534)  # type: ignore[attr-defined]
     with pytest.raises(Stranger, match="uid 0 has made the credential"):
@@ -341,7 +368,7 @@ def test_a_credential_of_another_user_or_key_proves_nothing(
 def test_a_credential_counts_once(munge: Munge) -> None:
     credential = greeting.to_credential(munge, greeting.begin("a", "b", TERMS))
     greeting.of_credential(munge, credential)
-    with pytest.raises(OSError, match="munge: Replayed credential"):
+    with pytest.raises(Stranger, match="munge: Replayed credential"):
         greeting.of_credential(munge, credential)
 
 
