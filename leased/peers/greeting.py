@@ -94,9 +94,10 @@ def of_credential(munge: Munge, credential: bytes) -> Greeting:
     if proven.uid != os.geteuid():
         raise Stranger(f"uid {proven.uid} has made the credential, and not gpu-leased")
     try:
-        release, caller, called, drain_ns, secret, answers = json.loads(proven.said)
+        release, *fields = json.loads(proven.said)
         if release != RELEASE:
             raise Stranger("gpu-leased there is of another release")
+        caller, called, drain_ns, secret, answers = fields
         names = all(isinstance(n, str) and len(n) <= NAME_LONGEST for n in (caller, called))
         if not names or type(drain_ns) is not int or len(bytes.fromhex(secret)) != SECRET:
             raise ValueError

@@ -365,6 +365,21 @@ def test_a_credential_of_another_user_or_key_proves_nothing(
         greeting.of_credential(munge, credential)
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([greeting.RELEASE + 1, "a", "b", 20, "00", "", "more"], "is of another release"),
+        ([greeting.RELEASE + 1], "is of another release"),
+        ([greeting.RELEASE, "a", "b", 20, "00", "", "more"], "is not understood"),
+    ],
+)
+def test_another_release_is_named_whatever_else_it_says(
+    munge: Munge, said: list[object], why: str
+) -> None:
+    with pytest.raises(Stranger, match=why):
+        greeting.of_credential(munge, munge.encode(messages.json.dumps(said).encode()))  # type: ignore[attr-defined]
+
+
 def test_a_credential_counts_once(munge: Munge) -> None:
     credential = greeting.to_credential(munge, greeting.begin("a", "b", TERMS))
     greeting.of_credential(munge, credential)
