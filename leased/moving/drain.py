@@ -109,12 +109,18 @@ class Drain:
         """Wait. most_s: None: DRAIN_S. Stays: in vain, or the job has ended."""
         most_s = DRAIN_S if most_s is None else most_s
         until = self._leases.clock() + int(most_s * 1e9)
+        self.check_open(tenant)
         while not is_so(tenant):
             if self._leases.clock() > until:
                 raise Stays(f"{why_not} within {most_s:g} s")
             await asyncio.sleep(POLL_S)
-            if not self._leases.tenants.has(tenant):
-                raise Stays("it has ended")
+            self.check_open(tenant)
+
+    def check_open(self, tenant: Tenant) -> None:
+        """Stays: the job has ended. Another run of it may be there by now, which nothing of this
+        concerns."""
+        if not self._leases.tenants.has(tenant):
+            raise Stays("it has ended")
 
     def _can_finish(self, tenant: Tenant) -> bool:
         """Whether the work of the job, if it is parked now, is waited for: nothing of it has been

@@ -247,6 +247,7 @@ class Mover:
             if state != RUNNING:
                 raise Stays(f"the driver says that its process {pid} is {state}")
         await self._check_gpus(move)
+        self._drain.check_open(tenant)
 
     async def _check_gpus(self, move: Move) -> None:
         """Stays: one of its processes uses further GPUs, or a stranger the new one."""

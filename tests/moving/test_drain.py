@@ -116,3 +116,13 @@ async def test_who_is_parked_by_somebody_else_is_not_taken_for_still() -> None:
     scene.leases.run(Parked(scene.tenant.job_id, "Slurm", suspended=True))
     with pytest.raises(Stays, match="it is parked by Slurm"):
         await Drain(scene.leases, "a test").park(scene.tenant)
+
+
+async def test_a_job_that_was_requeued_is_not_parked_for_its_former_run() -> None:
+    """Nobody would let it go on."""
+    scene = Scene()
+    scene.leases.tenants.close(1)
+    scene.leases.tenants.open(Tenant(1, 1000, given(swaps=True), {UUID: 8 * GB}))
+    with pytest.raises(Stays, match="it has ended"):
+        await Drain(scene.leases, "a test").park(scene.tenant)
+    assert scene.leases.view.parked_by(1) is None
