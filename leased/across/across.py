@@ -29,7 +29,7 @@ from leased.across.actions import (
 from leased.across.bounds import Bounds
 from leased.across.coordinator import Coordinator
 from leased.across.member import Member
-from leased.across.messages import Message, Order, Phase, Report, State
+from leased.across.messages import LAST_EPOCH, Message, Order, Phase, Report, State
 
 REST, RUNNING, HOLD = State.REST, State.RUNNING, Phase.HOLD  # enumerations are slow to look up
 HAS = State.HELD, State.RUNNING
@@ -126,6 +126,8 @@ class Across:
             none = Report(event.job, 0, 0, State.REST, latest=self.latest)
             return [*freed, Send(member.nodes[0], none)]
         coordinator.leave(now)
+        if coordinator.epoch <= LAST_EPOCH:
+            self.first_epoch = max(self.first_epoch, coordinator.epoch + 1)
         others = [node for node in coordinator.nodes if node != self.node]
         return freed + [Send(node, coordinator.order(node)) for node in others]
 

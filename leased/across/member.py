@@ -86,8 +86,8 @@ class Member:
         return self.since <= vote <= self.vote and now < vote + self.bounds.run_ns
 
     def follow(self, order: Order, now: int) -> list[Action]:
-        """Follow an order, unless a later one has been followed: then its coordinator may be
-        another one, for a later run of the job, that does not know of it."""
+        """Follow an order, unless a later one has been followed: who does not know of it is told,
+        as the daemon there may have begun with too low an epoch."""
         if self.is_outdated(order):
             self.changed = True
             return []

@@ -146,6 +146,16 @@ def test_an_epoch_that_was_forgotten_is_not_begun_again() -> None:
     assert a.coordinators["7"].phase == Phase.REST
 
 
+def test_a_member_says_what_it_has_followed_where_that_was_forgotten() -> None:
+    """Also if nothing of it waits: else the job would wait for its answer for ever. So it is where
+    a node has lost its disk and its clock is late."""
+    b = joined("b")
+    told(b, Order("7", 9, 2, Phase.REST, stamp=4))
+    b.handle(Ready("7", True), 1)
+    followed = Report("7", 9, 2, State.REST, ready=True, latest=4)
+    assert told(b, Order("7", 1, 2, Phase.REST, stamp=4)) == [Send("a", followed)]
+
+
 def gathers() -> Across:
     """The daemon of the first node, when all is ready there and the other one is to hold too."""
     a = joined("a")
@@ -235,14 +245,17 @@ def test_a_job_that_ends_on_its_first_node_leaves_the_gpus_of_its_others_at_once
 def test_a_job_that_is_requeued_on_its_first_node_runs_with_what_its_others_remember(
     step: bool,
 ) -> None:
-    """They have followed later orders than those that its new coordinator begins with, and say so,
-    also where they have not heard that the job was over, and do not wait for anything."""
+    """Also where they have not heard that it was over, and do not wait for anything: what they are
+    told then is later than all that they have followed. Nor does what is still under way of the
+    former run pass for orders of this one."""
     a, b = running(Run, step)
+    former = a.coordinators["7"].epoch
     a.handle(Left("7"), 9)
     b.handle(Tick(), 9 + B.run_ns)
     b.handle(Stopped("7"), 9 + B.run_ns)
     b.handle(Tick(), 9 + B.hold_ns)
     a.handle(Joined("7", NODES, 1), 9 + B.hold_ns)
+    assert a.coordinators["7"].epoch > former
     carried(a, b, a.handle(Wants("7", True), 9 + B.hold_ns), 9 + B.hold_ns)
     assert {daemon.members["7"].state for daemon in (a, b)} == {State.RUNNING}
 
