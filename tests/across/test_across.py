@@ -341,7 +341,8 @@ def test_a_job_that_has_run_rests_before_it_holds_again() -> None:
 
 def test_a_member_that_is_ready_and_never_holds_takes_others_gpus_from_them_less_often() -> None:
     """Its daemon is broken, or a process there is stopped and goes on all the time."""
-    a, now, holds = gathers(), 1, []
+    a, now = gathers(), 1
+    holds: list[int] = []
     while now < B.gather_ns and len(holds) <= 2 * MOST_VAIN:
         order = a.coordinators["7"].order("b")
         state = Report("7", order.epoch, order.round, State.REST, ready=order.phase == Phase.REST)
