@@ -22,7 +22,7 @@ Address = tuple[str, int]  # host and port
 
 GREETING_S = 5.0  # for a connection and all that comes before the first message
 AGAIN_S, AGAIN_MOST_S = 0.1, 5.0  # between attempts to connect
-IDLE_S = 300.0  # a connection on which nothing was sent for so long is closed
+IDLE_S = 300.0  # a connection on which nothing was sent for so long is closed, or not sought
 SILENT_MS = 5000  # one on which nothing is acknowledged for so long is broken
 BUFFER_MOST = 1 << 16  # bytes that wait for the network; what comes then replaces what waits
 
@@ -95,13 +95,17 @@ class Link:
             self.writer.close()
 
     async def _serve(self) -> None:
-        """Connect, and again, for as long as there is something to say."""
-        wait_s = AGAIN_S
+        """Connect, and again, for as long as there is something to say. What nobody has said anew
+        for IDLE_S is lost: a daemon that comes back after that asks for what it is to know."""
+        wait_s, silent_s = AGAIN_S, 0.0
         while self.sent or self.kept:
             try:
                 reader, writer = await within(GREETING_S, self._connect())
             except (asyncio.TimeoutError, OSError, EOFError, ValueError, Stranger) as fault:
                 self._failed(fault)
+                silent_s = 0.0 if self.sent else silent_s + wait_s
+                if silent_s > IDLE_S:
+                    self.kept.clear()
                 self.sent = False
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, AGAIN_MOST_S)

@@ -132,6 +132,22 @@ async def test_a_node_of_which_no_job_is_left_is_called_no_more(munge: Munge) ->
     await asyncio.wait_for(task, 30)
 
 
+async def test_a_node_that_does_not_come_back_is_not_called_for_ever(
+    munge: Munge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first node of a job that is not here, of which nobody says that it is over."""
+    monkeypatch.setattr(link, "IDLE_S", 0.0)
+    a = Node("a", munge, {"a": free_port(), "b": free_port()})
+    a.peers.send("b", ORDER)
+    task = a.peers.links["b"].task
+    assert task is not None
+    await asyncio.wait_for(task, 30)
+    assert "b" in a.peers.faults(["b"])
+    a.peers.send("b", ORDER)
+    assert a.peers.links["b"].task is not task  # who has something to say tries again
+    await a.peers.close()
+
+
 @pytest.mark.parametrize("moment", range(8))
 async def test_a_daemon_ends_at_whatever_moment_another_one_has_ended(
     munge: Munge, moment: int
