@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@
 #define KEEPER "gpu-lease-chain"
 #define TRIES 20    /* at joining; two keepers that start at once may both give way */
 #define LOOK_MS 500 /* between looks at whether the keeper is there, while something is awaited */
+#define ANSWER_MS 60000 /* how long a call that waits for nothing else waits for the keeper */
 
 extern char **environ;
 
@@ -41,6 +43,7 @@ struct gpu_lease_chain {
 	CUcontext context;    /* for threads that have none */
 	pthread_mutex_t lock; /* of the opening of memory, and of questions to the keeper */
 	int keeper;
+	bool unheard; /* the keeper has been asked, and its answer was not awaited */
 	struct chain_parts parts;
 };
 
@@ -422,43 +425,127 @@ static int64_t now_ms(void)
 
 /* How a call waits: it looks, says that it will wait, looks again, and waits. */
 struct patience {
-	int64_t ms;    /* below 0: for ever */
-	int64_t until; /* 0: it has not begun to wait */
+	int64_t ms; /* 0: not at all; below 0: for ever */
+	int64_t since;
 	bool said;
 	uint32_t seen; /* of table_will_wait() */
 };
 
-static int64_t left_ms(struct patience *patience)
+static struct patience patience_of(int64_t ms)
 {
-	int64_t now;
+	return (struct patience){.ms = ms, .since = now_ms()};
+}
 
-	if (patience->ms <= 0)
-		return patience->ms ? LOOK_MS : 0;
-	now = now_ms();
-	if (!patience->until)
-		patience->until = now + patience->ms;
-	return patience->until - now;
+/* How long to wait before the next look. instead_of_0: ms of patience for what is waited for also
+ * by who does not wait. Returns 0: the patience is at its end. */
+static int left_ms(const struct patience *patience, int64_t instead_of_0)
+{
+	int64_t ms = patience->ms ? patience->ms : instead_of_0;
+	int64_t left = ms < 0 ? LOOK_MS : patience->since + ms - now_ms();
+
+	return left < 0 ? 0 : left < LOOK_MS ? (int)left : LOOK_MS;
+}
+
+static int check_closed(const struct gpu_lease_chain *chain)
+{
+	if (!atomic_load(&chain->closed))
+		return 0;
+	return fail(GPU_LEASE_CHAIN_CLOSED, "the chain was closed by another thread");
 }
 
 /* What the caller has looked for was not there. Returns 0: it is to look again; `late` if the
  * patience is at its end; or why no change will come. */
 static int wait_for_change(const struct gpu_lease_chain *chain, struct patience *patience, int late)
 {
-	int64_t left = left_ms(patience);
+	int left = left_ms(patience, 0), status = check_closed(chain);
 
-	if (atomic_load(&chain->closed))
-		return fail(GPU_LEASE_CHAIN_CLOSED, "the chain was closed by another thread");
-	if (left <= 0)
+	if (status)
+		return status;
+	if (!left)
 		return late;
 	if (!keeper_is_there(chain))
 		return fail_ended();
 	if (patience->said)
-		table_wait(chain->holds.table, patience->seen,
-		           left < LOOK_MS ? (int)left : LOOK_MS);
+		table_wait(chain->holds.table, patience->seen, left);
 	else
 		patience->seen = table_will_wait(chain->holds.table);
 	patience->said = !patience->said;
 	return 0;
+}
+
+/* -- questions to the keeper -----------------------------------------------------------------
+ */
+
+static int fail_silent(void)
+{
+	return fail(GPU_LEASE_CHAIN_LATE,
+	            "the chain's keeper (" KEEPER ") has not answered in time: it is stopped, or "
+	            "waits for the GPU; let it run, and try again");
+}
+
+/* Takes the lock, which another thread may have that waits for the keeper. */
+static int take_lock(struct gpu_lease_chain *chain, const struct patience *patience)
+{
+	struct timespec until;
+	int left;
+
+	do {
+		left = left_ms(patience, ANSWER_MS);
+		if (!left)
+			return fail_silent();
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += left * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000L;
+		until.tv_nsec %= 1000000000L;
+	} while (pthread_mutex_timedlock(&chain->lock, &until));
+	return 0;
+}
+
+/* Caller has the lock. */
+static int hear(struct gpu_lease_chain *chain, struct chain_grow *answer,
+                const struct patience *patience)
+{
+	struct pollfd readable = {chain->keeper, POLLIN, 0};
+	int left, status, none;
+
+	do {
+		left = left_ms(patience, ANSWER_MS);
+		status = left ? check_closed(chain) : fail_silent();
+		if (status)
+			return status;
+	} while (poll(&readable, 1, left) <= 0);
+	chain->unheard = false;
+	return message_receive(chain->keeper, answer, sizeof(*answer), &none) ? 0 : fail_ended();
+}
+
+/* The answer to an earlier question comes first. */
+static int ask_keeper(struct gpu_lease_chain *chain, struct chain_grow *message,
+                      const struct patience *patience)
+{
+	struct chain_grow earlier;
+	int status = take_lock(chain, patience);
+
+	if (status)
+		return status;
+	if (chain->unheard)
+		status = hear(chain, &earlier, patience);
+	if (!status && !message_send(chain->keeper, message, sizeof(*message), -1))
+		status = fail_ended();
+	if (!status) {
+		chain->unheard = true;
+		status = hear(chain, message, patience);
+	}
+	pthread_mutex_unlock(&chain->lock);
+	return status;
+}
+
+/* Whether the buffer's memory is open, or the keeper runs, of whom it is to be had. */
+static int check_memory(struct gpu_lease_chain *chain, uint32_t index,
+                        const struct patience *patience)
+{
+	struct chain_grow nothing = {0};
+
+	return holds_open(&chain->holds, index) ? 0 : ask_keeper(chain, &nothing, patience);
 }
 
 /* -- memory of the pool in this process ----------------------------------------------------------
@@ -538,18 +625,13 @@ static uint32_t hold_free(struct gpu_lease_chain *chain, uint64_t size, bool clo
 	return index;
 }
 
-static int grow(struct gpu_lease_chain *chain, uint64_t size)
+static int grow(struct gpu_lease_chain *chain, uint64_t size, const struct patience *patience)
 {
 	struct chain_grow message = {.size = size};
-	bool answered;
-	int none;
+	int status = ask_keeper(chain, &message, patience);
 
-	pthread_mutex_lock(&chain->lock);
-	answered = message_send(chain->keeper, &message, sizeof(message), -1) &&
-	           message_receive(chain->keeper, &message, sizeof(message), &none);
-	pthread_mutex_unlock(&chain->lock);
-	if (!answered)
-		return fail_ended();
+	if (status)
+		return status;
 	if (message.status == GPU_LEASE_CHAIN_CUDA && message.cuda == CUDA_ERROR_INVALID_VALUE)
 		return fail(GPU_LEASE_CHAIN_CUDA,
 		            "the job's memory is managed, which processes cannot share; start the "
@@ -577,20 +659,30 @@ static int check_size(const struct gpu_lease_chain *chain, uint64_t size)
 	            (unsigned long long)chain->holds.table->limit);
 }
 
+static int give_new(struct gpu_lease_chain *chain, uint32_t index, uint64_t size,
+                    const struct patience *patience, struct gpu_lease_buffer *out)
+{
+	int status = check_memory(chain, index, patience);
+
+	if (status)
+		let_go(chain, index);
+	return status ? status : give_out(chain, index, size, out);
+}
+
 static int alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
                  struct gpu_lease_buffer *out)
 {
-	struct patience patience = {.ms = timeout_ms};
+	struct patience patience = patience_of(timeout_ms);
 	uint32_t index;
 	int status;
 
 	for (;;) {
 		index = hold_free(chain, size, true);
-		status = index < CHAIN_BUFFERS ? 0 : grow(chain, size);
+		status = index < CHAIN_BUFFERS ? 0 : grow(chain, size, &patience);
 		if (status == GPU_LEASE_CHAIN_FULL)
 			index = hold_free(chain, size, false);
 		if (index < CHAIN_BUFFERS)
-			return give_out(chain, index, size, out);
+			return give_new(chain, index, size, &patience, out);
 		if (status && status != GPU_LEASE_CHAIN_FULL)
 			return status;
 		if (status)
@@ -642,7 +734,9 @@ int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t 
 		status = enter(chain);
 	else
 		return status;
-	return status ? status : leave(chain, alloc(chain, size, timeout_ms, out));
+	if (!status)
+		status = leave(chain, alloc(chain, size, timeout_ms, out));
+	return status == GPU_LEASE_CHAIN_LATE ? GPU_LEASE_CHAIN_FULL : status;
 }
 
 /* -- what follows from the end of a stream's work
@@ -809,13 +903,16 @@ static int fail_handle(int status)
 	}
 }
 
+/* Who has taken a handle cannot give it back, so first it is sure that the memory can be had. */
 static int get(struct gpu_lease_chain *chain, const struct chain_handle *handle, int64_t timeout_ms,
                struct gpu_lease_buffer *out)
 {
-	struct patience patience = {.ms = timeout_ms};
+	struct patience patience = patience_of(timeout_ms);
+	int status = check_memory(chain, handle->index, &patience);
 	uint64_t size = 0;
-	int status;
 
+	if (status)
+		return status;
 	do {
 		pthread_mutex_lock(&chains_lock);
 		status = holds_take(&chain->holds, handle, &size);

@@ -68,14 +68,16 @@ int gpu_lease_chain_open(struct gpu_lease_chain **out, uint64_t pool_bytes, uint
 void gpu_lease_chain_close(struct gpu_lease_chain *chain);
 
 /* Holds a new buffer, whose bytes are of no defined value. timeout_ms: how long to wait while the
- * pool is full; 0: not at all; below 0: for ever. */
+ * pool is full; 0: not at all; below 0: for ever. The keeper's answer, where one is needed, is
+ * waited for as long, but with 0 for a minute. */
 int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t timeout_ms,
                           struct gpu_lease_buffer *out);
 /* Gives a held buffer away to `takers` components, each of which gets it once. */
 int gpu_lease_chain_put(struct gpu_lease_chain *chain, const struct gpu_lease_buffer *buffer,
                         uint32_t takers, void *stream, enum gpu_lease_chain_when when,
                         uint8_t handle[GPU_LEASE_HANDLE_BYTES]);
-/* Holds the buffer of a handle. timeout_ms: how long to wait for work that was put with it. */
+/* Holds the buffer of a handle. timeout_ms: how long to wait for work that was put with it,
+ * and for the keeper, as in alloc. */
 int gpu_lease_chain_get(struct gpu_lease_chain *chain, const uint8_t handle[GPU_LEASE_HANDLE_BYTES],
                         int64_t timeout_ms, struct gpu_lease_buffer *out);
 /* Holds the buffer no more. */

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import select
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from gpu_lease.chain import AFFINITY, GREEN
 from leased.api.client import ask
 from leased.base.errors import Refused
+from leased.processes.stopped_processes import stands_still
 from tests.bench.handoff import moved
 from tests.conftest import Start
 from tests.emugpu.programs import finish, line
@@ -21,7 +24,7 @@ from tests.emugpu.server import ROOT, EmulatedGpu
 from tests.shim.memory.test_lent import OTHER
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.chain import BUILT, LIBRARY, SWAP, Components
+from tests.support.chain import BUILT, LIBRARY, SWAP, Component, Components
 from tests.support.programs import tell
 
 MIB = 1 << 20
@@ -350,6 +353,76 @@ def test_who_hears_no_answer_holds_nobody_up(component: Components, tenant: Star
         "the keeper waits for who hears no answer"
     )
     assert line(one.process).isdigit()
+
+
+def hears(one: Component) -> str:
+    """Its answer, while the chain's keeper may stand still."""
+    assert select.select([one.process.stdout], [], [], 30)[0], "it waits for the keeper"
+    return line(one.process)
+
+
+def stop_keeper(one: Component) -> int:
+    """The first component of the chain has it."""
+    (keeper,) = one.below("gpu-lease-chain")
+    os.kill(keeper, signal.SIGSTOP)
+    wait_until("it to stand still", lambda: stands_still(keeper))
+    return keeper
+
+
+def test_a_call_waits_no_longer_than_it_may_for_a_keeper_that_stands_still(
+    component: Components,
+) -> None:
+    one, two = component(64 * MIB), component()
+    one("alloc", 4096)
+    handle = one("put", 0)
+    keeper = stop_keeper(one)
+    for _ in range(2):
+        one.tell("alloc", 8 * MIB, 0.2)
+        assert hears(one).startswith("FullError: the chain's keeper (gpu-lease-chain) has not an")
+        two.tell("get", handle, 0.2)
+        assert hears(two).startswith("LateError: the chain's keeper (gpu-lease-chain) has not an")
+        two.tell("alloc", 4096, 0.2)
+        assert hears(two).startswith("FullError: the chain's keeper (gpu-lease-chain) has not an")
+    os.kill(keeper, signal.SIGCONT)
+    assert two("get", handle).isdigit(), "it is as good as before"
+    assert one("alloc", 16 * MIB).isdigit()
+
+
+# A thread waits for the keeper, which stands still, and another one for the thread.
+WAITS_FOR_THE_KEEPER = """
+import sys, threading
+from gpu_lease.chain import Chain, ChainError
+from tests.emugpu.program_api import say
+chain = Chain()
+say("ready")
+sys.stdin.readline()
+def waits(timeout):
+    try:
+        chain.alloc(8 << 20, timeout=timeout)
+    except ChainError as fault:
+        say(type(fault).__name__)
+threads = [threading.Thread(target=waits, args=(timeout,)) for timeout in (None, 0.2)]
+threads[0].start()
+threads[1].start()
+threads[1].join()
+chain.close()
+threads[0].join()
+"""
+
+
+def test_a_thread_that_waits_for_the_keeper_holds_no_other_up(
+    component: Components, tenant: Start
+) -> None:
+    one = component(64 * MIB)
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", WAITS_FOR_THE_KEEPER, env=env)
+    assert line(process) == "ready"
+    keeper = stop_keeper(one)
+    tell(process)
+    for told in ("FullError", "ClosedError"):
+        assert select.select([process.stdout], [], [], 30)[0], "it waits for the keeper"
+        assert line(process) == told
+    os.kill(keeper, signal.SIGCONT)
 
 
 def passes(tenant: Start, code: str) -> None:
