@@ -80,7 +80,7 @@ static CUresult map_all(struct import *import, int end, struct shared_part *last
 	size_t n;
 
 	do {
-		result = part_receive(end, &part, files, &n);
+		result = part_receive(end, import->lent, &part, files, &n);
 		if (!result && (!part_follows(&part, &before) || n != part.n))
 			result = CUDA_ERROR_INVALID_VALUE;
 		if (!result && map_part(import, &part, files))

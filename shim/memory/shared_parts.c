@@ -30,13 +30,25 @@ static int64_t waited_ms(uint64_t since)
 	return ms < POLL_MS ? ms : POLL_MS;
 }
 
+static void say_silent(bool again)
+{
+	if (again)
+		complain("this process waits for memory of its chain, whose keeper "
+		         "(gpu-lease-chain) does not answer: is the keeper's job suspended?");
+	else
+		complain("this process waits to open memory of another process of its job (CUDA "
+		         "IPC), which does not answer: is that process stopped? The open fails "
+		         "after %d s",
+		         ANSWER_MS / 1000);
+}
+
 /* CUDA_ERROR_MAP_FAILED: the other process does not answer. A signal does not end the wait. */
-static CUresult wait_for_part(int end)
+static CUresult wait_for_part(int end, bool again)
 {
 	struct pollfd readable = {end, POLLIN, 0};
 	bool said = false;
 
-	for (int64_t waited = 0; waited < ANSWER_MS;) {
+	for (int64_t waited = 0; again || waited < ANSWER_MS;) {
 		uint64_t since = now_ns();
 
 		if (poll(&readable, 1, POLL_MS) > 0)
@@ -45,11 +57,7 @@ static CUresult wait_for_part(int end)
 		if (waited < COMPLAIN_AFTER_MS || said)
 			continue;
 		said = true;
-		complain(
-		    "this process waits to open memory of another process of its job (CUDA "
-		    "IPC), which does not answer: is that process stopped? The open fails after "
-		    "%d s",
-		    ANSWER_MS / 1000);
+		say_silent(again);
 	}
 	complain(
 	    "memory of another process of the job could not be opened (CUDA IPC): that process "
@@ -58,9 +66,10 @@ static CUresult wait_for_part(int end)
 	return CUDA_ERROR_MAP_FAILED;
 }
 
-CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], size_t *n)
+CUresult part_receive(int end, bool again, struct shared_part *part, int files[SHARED_AT_ONCE],
+                      size_t *n)
 {
-	CUresult result = wait_for_part(end);
+	CUresult result = wait_for_part(end, again);
 
 	*n = 0;
 	if (result)

@@ -32,8 +32,11 @@ struct shared_part {
 bool part_send(int end, const struct shared_part *part, const int *files);
 /* Waits for a part. *n descriptors were received, even after an error; the caller closes them.
  * CUDA_ERROR_INVALID_VALUE: the other process has ended or refuses; CUDA_ERROR_MAP_FAILED: it has
- * not answered for a minute, and the user has been told. */
-CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], size_t *n);
+ * not answered for a minute, and the user has been told. again: the part is of memory that this
+ * process had mapped before, and would lose: its keeper may be of a job that is suspended, so it is
+ * waited for as long as it lives. */
+CUresult part_receive(int end, bool again, struct shared_part *part, int files[SHARED_AT_ONCE],
+                      size_t *n);
 /* Is `part` sound, and may it follow `before`, which is all zero for the first part? */
 bool part_follows(const struct shared_part *part, const struct shared_part *before);
 

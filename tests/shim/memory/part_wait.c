@@ -1,9 +1,9 @@
 /* part_wait.c: how long a process waits for a part of shared memory (shim/memory/shared_parts.c),
  * in simulated time: poll() and the clock are fakes.
  *
- * part_wait silent|signals|stopped: no part comes; no part comes, and a signal interrupts every
- * poll() after 10 ms; the whole job is stopped for a day, and then the part comes. Prints each
- * message with its time, and the result.
+ * part_wait silent|signals|stopped|again: no part comes; no part comes, and a signal interrupts
+ * every poll() after 10 ms; the whole job is stopped for a day, and then the part comes; memory
+ * that was mapped before comes after a day. Prints each message with its time, and the result.
  */
 #include "base/debug.h"
 #include "memory/shared_parts.h"
@@ -38,7 +38,7 @@ int poll(struct pollfd *files, nfds_t n, int ms)
 		errno = EINTR;
 		return -1;
 	}
-	if (!strcmp(happens, "stopped") && looks > 1)
+	if ((!strcmp(happens, "stopped") && looks > 1) || now_ms >= DAY_MS)
 		return 1;
 	now_ms += strcmp(happens, "stopped") ? ms : DAY_MS;
 	return 0;
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 		return 2;
 	happens = argv[1];
 	/* There is no such descriptor, so the part that has come cannot be read. */
-	result = part_receive(-1, &part, files, &n);
+	result = part_receive(-1, !strcmp(happens, "again"), &part, files, &n);
 	printf("result %d after %lld ms and %ld looks\n", (int)result, (long long)now_ms, looks);
 	return 0;
 }

@@ -42,6 +42,14 @@ def test_time_in_which_the_job_is_stopped_does_not_count() -> None:
     assert waited("stopped") == ([], INVALID_VALUE), "it looks again, and finds an end"
 
 
+def test_memory_that_was_mapped_before_is_waited_for_as_long_as_its_keeper_lives() -> None:
+    """Its job may be suspended; whoever gives it up loses what the chain has there."""
+    said, result = waited("again")
+    assert [ms for ms, _ in said] == [5000]
+    assert "is the keeper's job suspended?" in said[0][1]
+    assert result == INVALID_VALUE, "it looks again after a day, and finds an end"
+
+
 def test_memory_of_a_process_that_goes_on_is_opened_late(tenant: Start) -> None:
     owner = tenant(1, SWAP, "-c", OWNER.replace("\ngive(p)", "\nsay(os.getpid()); give(p)"))
     number, handle = int(line(owner)), line(owner)
