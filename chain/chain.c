@@ -387,21 +387,48 @@ static bool leave_list(const struct gpu_lease_chain *chain)
 	return open;
 }
 
+static bool is_lost(const struct gpu_lease_chain *chain)
+{
+	CUcontext before = NULL;
+	bool lost;
+
+	chain->cuda->cuCtxGetCurrent(&before);
+	lost = chain->cuda->cuCtxSetCurrent(chain->context) || chain_context_is_lost(chain->cuda);
+	chain->cuda->cuCtxSetCurrent(before);
+	return lost;
+}
+
+/* Waits for calls of other threads, and for what follows from the end of a stream's work. The
+ * driver calls none of that once the context is lost: then returns false. */
+static bool wait_for_others(const struct gpu_lease_chain *chain)
+{
+	const struct timespec time = {0, 1000000};
+
+	for (int looks = 1; atomic_load(&chain->inside) || atomic_load(&chain->later); looks++) {
+		if (!atomic_load(&chain->inside) && !(looks % LOOK_MS) && is_lost(chain))
+			return false;
+		nanosleep(&time, NULL);
+	}
+	return true;
+}
+
 /* The keeper gives back what this process still holds. */
 void gpu_lease_chain_close(struct gpu_lease_chain *chain)
 {
+	bool ended;
+
 	if (!leave_list(chain))
 		return;
 	atomic_store(&chain->closed, true);
 	table_changed(chain->holds.table);
-	for (struct timespec time = {0, 1000000};
-	     atomic_load(&chain->inside) || atomic_load(&chain->later);)
-		nanosleep(&time, NULL);
+	ended = wait_for_others(chain);
 	for (int i = 0; i < CHAIN_BUFFERS; i++)
 		if (chain->holds.of[i].birth)
 			chain->cuda->cuIpcCloseMemHandle(chain->holds.of[i].at);
 	parts_end(&chain->parts, chain->cuda);
 	close(chain->keeper);
+	if (!ended) /* the driver may be in the middle of such a call */
+		return;
 	munmap(chain->holds.table, sizeof(*chain->holds.table));
 	free(chain);
 }

@@ -39,3 +39,12 @@ const struct chain_cuda *chain_cuda(void)
 	pthread_once(&once, find);
 	return found ? &functions : NULL;
 }
+
+bool chain_context_is_lost(const struct chain_cuda *cuda)
+{
+	CUresult result = cuda->cuStreamQuery(NULL);
+	bool captures = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+	                result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+
+	return result && result != CUDA_ERROR_NOT_READY && !captures;
+}

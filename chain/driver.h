@@ -70,5 +70,7 @@ struct chain_cuda {
 
 /* Returns NULL if there is no driver. Any thread may call it. */
 const struct chain_cuda *chain_cuda(void);
+/* Whether the current context has had an error that ends it. It waits for nothing. */
+bool chain_context_is_lost(const struct chain_cuda *cuda);
 
 #endif

@@ -251,20 +251,14 @@ static int64_t now_ms(void)
 	return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
 }
 
-/* And with it the pool. Under MPS no process may begin before those have ended that had this. */
-static bool context_is_lost(void)
-{
-	CUresult result = cuda->cuStreamQuery(NULL);
-
-	return result && result != CUDA_ERROR_NOT_READY;
-}
-
+/* With its context the pool is lost. Under MPS no process may begin before those have ended that
+ * had this. */
 static void keep(void)
 {
 	int64_t last = now_ms();
 	int alone = 0;
 
-	while (alone <= ALONE_TICKS && !context_is_lost()) {
+	while (alone <= ALONE_TICKS && !chain_context_is_lost(cuda)) {
 		poll(sockets, CHAIN_MEMBERS + 1, 1000);
 		for (uint32_t i = 0; i < CHAIN_MEMBERS; i++)
 			if (sockets[i].fd >= 0 && sockets[i].revents)

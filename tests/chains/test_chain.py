@@ -698,3 +698,33 @@ def test_what_an_argument_does_not_say_is_refused(component: Components) -> None
     )
     assert one("part", 9).startswith("ArgumentError: 9 is no kind of part")
     assert one("drop", 0) == "dropped", "it holds the buffer still"
+
+
+# After the loss of a context the driver does not call what was to follow the work in it.
+CLOSES_AFTER_A_LOSS = """
+import sys
+from gpu_lease.chain import LATER, Chain
+from tests.emugpu.program_api import launch, ok, say, setup
+setup()
+chain = Chain(4 << 20)
+buffer = chain.alloc(4096)
+ok(launch("spin", 600_000_000_000, grid=1, block=1))
+chain.put(buffer, when=LATER)
+say("put")
+sys.stdin.readline()
+chain.close()
+say("closed")
+"""
+
+
+def test_a_chain_is_closed_though_the_context_of_its_work_is_lost(
+    tenant: Start, emulated_gpu: EmulatedGpu
+) -> None:
+    """Under MPS nobody begins on the GPU before those have ended that had this."""
+    env = {"GPU_LEASE_CHAIN_LIBRARY": str(LIBRARY)}
+    process = tenant(1, SWAP, "-c", CLOSES_AFTER_A_LOSS, env=env)
+    assert line(process) == "put"
+    emulated_gpu.fail(0, "lost")
+    tell(process)
+    assert select.select([process.stdout], [], [], 30)[0], "it waits for work that never ends"
+    assert line(process) == "closed"

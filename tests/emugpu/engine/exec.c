@@ -465,7 +465,8 @@ static void compute(struct engine *engine, struct op *op)
 	if (op->kind == EMU_WRITE_FROM)
 		fetch(op);
 	if (op->kind == EMU_HOST_FUNC) {
-		host_function(op->stream->context->process, op->arg[1], op->arg[2]);
+		if (!op->stream->context->error) /* CUDA calls none after an error */
+			host_function(op->stream->context->process, op->arg[1], op->arg[2]);
 		op->computed = true;
 	} else {
 		op->owed = work_slice(engine, op, &op->computed);
