@@ -26,6 +26,7 @@ COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
 PID_FILE = "nvidia-cuda-mps-control.pid"
 SOCKET = "control"  # in the directory of its pipes
 LOGS = ("control.log", "server.log")
+SERVER = b"nvidia-cuda-mps-server"  # the program of its servers
 LOG_MOST = 4 << 20  # bytes of a log; it lies in memory
 LOOK_MOST = 1 << 20  # bytes of a log that are read at a look
 ANY_USER = "-multiuser-server"
@@ -70,7 +71,10 @@ class Control:
         if found is None or found.state in (procfs.ZOMBIE, procfs.DEAD):
             return False
         named = procfs.command(pid) == self.program.name[:COMM_MOST]
-        return named and procfs.real_uid(pid) == os.getuid()
+        # Its servers have the same name, cut off so, and outlive it where it is killed.
+        program = (procfs.command_line(pid) or b"").split(b"\0")[0]
+        ours = procfs.real_uid(pid) == os.getuid()
+        return named and ours and not program.endswith(SERVER)
 
     def _orphan(self) -> int | None:
         """One that serves these pipes, though its pid file is gone; None: there is none. Jobs may

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,27 @@ def test_one_that_has_lost_its_pid_file_is_kept_and_no_second_one_is_started(
     finally:
         if control.pid() != first:
             os.kill(first, signal.SIGKILL)
+
+
+def test_a_server_that_outlives_it_is_not_taken_for_it(control: Control, short_dir: Path) -> None:
+    """The kernel keeps 15 characters of a name, so both have the same one."""
+    program = short_dir / "nvidia-cuda-mps-server"
+    program.symlink_to(os.path.realpath(sys.executable))
+    server = Server(control, 0, "user")
+    look(server, 0.0)
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(control.pipes)}
+    words = [str(program), "-ISc", "print('', flush=True); import time; time.sleep(1000)"]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as left:
+        try:
+            assert left.stdout is not None
+            left.stdout.readline()
+            kill(control)
+            look(server, 1.0)
+            look(server, 1.0 + FIRST_PAUSE_S)
+            assert server.runs
+            assert control.pid() != left.pid
+        finally:
+            left.kill()
 
 
 def test_faults_are_counted_once_also_where_a_line_comes_in_two_pieces(control: Control) -> None:
