@@ -51,7 +51,7 @@ class Checkpoint:
     def beat(self) -> None:
         """Take usage, a few tenants at a time, so that no lease waits for the writing of many."""
         if some := self.stirred(self.next_jobs()):
-            self._save(some, later=True)
+            self._save(some)
         if self.watchdog:
             notify("WATCHDOG=1")
 
@@ -85,7 +85,7 @@ class Checkpoint:
         return found
 
     def save_all(self) -> None:
-        self._save(None, later=False)
+        self._save(None)
 
     def save_parked(self, job_id: int) -> None:
         """The job was parked or unparked: save that now, so that it holds after a crash too."""
@@ -93,9 +93,11 @@ class Checkpoint:
             parked = self.leases.tenants.parked_by([job_id])
             self.store.save({}, self.leases.view.epoch, parked=parked)
 
-    def _save(self, jobs: list[int] | None, *, later: bool) -> None:
+    def _save(self, jobs: list[int] | None) -> None:
+        """None: all, at once; else write() follows."""
         tenants = self.leases.tenants
         epoch, remembered = self.leases.view.epoch, tenants.remembered(jobs)
         usage = tenants.usage(jobs)
-        steps = tenants.usage_to_store(usage) if jobs is not None else tenants.usage_by_step(usage)
-        self.store.save(usage, epoch, remembered, tenants.parked_by(jobs), steps, later=later)
+        parked, later = tenants.parked_by(jobs), jobs is not None
+        steps = tenants.usage_to_store(usage) if later else tenants.usage_by_step(usage)
+        self.store.save(usage, epoch, remembered, parked, steps, later=later)

@@ -190,7 +190,7 @@ class PrivateSlurm:
     def stop(self) -> None:
         """Cancel the jobs, stop every daemon by pid, remove what lies outside the prefix."""
         if any(daemon.name == "slurmctld" for daemon in self.daemons):
-            self._cancel_all()
+            self.cancel_all()
         with contextlib.ExitStack() as all_of_it:  # whichever of them does not end
             if self.short:
                 all_of_it.callback(shutil.rmtree, self.short, ignore_errors=True)
@@ -200,10 +200,10 @@ class PrivateSlurm:
                     all_of_it.callback(daemon.process.kill)
             self.daemons.clear()
 
-    def _cancel_all(self) -> None:
+    def cancel_all(self) -> None:
+        """And wait until they have ended."""
         with contextlib.suppress(subprocess.SubprocessError, TimeoutError):
-            jobs = self.run("squeue", "-h", "-o", "%A", timeout=60).stdout.split()
-            if jobs:
+            if jobs := self._jobs():
                 # A component of a heterogeneous job ends with the first one, never by itself.
                 self.run("scancel", *jobs, timeout=60, check=False)
                 wait_until("cancelled jobs to end", lambda: not self._jobs(), timeout=60)

@@ -22,7 +22,7 @@ def shared_site() -> Iterator[PlacedSite]:
 def site(shared_site: PlacedSite) -> Iterator[PlacedSite]:
     """Without a job, also where the test before has failed."""
     yield shared_site
-    shared_site.cancel(*map(int, shared_site.slurm.run("squeue", "-h", "-o", "%A").stdout.split()))
+    shared_site.slurm.cancel_all()
 
 
 def test_an_anti_affinity_pair_is_on_different_gpus(site: PlacedSite) -> None:
