@@ -500,8 +500,7 @@ static int wait_for_change(const struct gpu_lease_chain *chain, struct patience 
 	return 0;
 }
 
-/* -- questions to the keeper -----------------------------------------------------------------
- */
+/* -- questions to the keeper ------------------------------------------------------------------- */
 
 static int fail_silent(void)
 {
@@ -575,8 +574,7 @@ static int check_memory(struct gpu_lease_chain *chain, uint32_t index,
 	return holds_open(&chain->holds, index) ? 0 : ask_keeper(chain, &nothing, patience);
 }
 
-/* -- memory of the pool in this process ----------------------------------------------------------
- */
+/* -- memory of the pool in this process -------------------------------------------------------- */
 
 /* Opens the memory of a buffer that this process holds. */
 static CUresult open_memory(struct gpu_lease_chain *chain, uint32_t index)
@@ -636,8 +634,7 @@ static int give_out(struct gpu_lease_chain *chain, uint32_t index, uint64_t size
 	return 0;
 }
 
-/* -- allocating ----------------------------------------------------------------------------------
- */
+/* -- allocating -------------------------------------------------------------------------------- */
 
 /* Holds a free buffer. Returns its number, or CHAIN_BUFFERS. */
 static uint32_t hold_free(struct gpu_lease_chain *chain, uint64_t size, bool close)
@@ -766,8 +763,7 @@ int gpu_lease_chain_alloc(struct gpu_lease_chain *chain, uint64_t size, int64_t 
 	return status == GPU_LEASE_CHAIN_LATE ? GPU_LEASE_CHAIN_FULL : status;
 }
 
-/* -- what follows from the end of a stream's work
- * -------------------------------------------------- */
+/* -- what follows from the end of a stream's work ---------------------------------------------- */
 
 /* The end of the work of a put (put_number above 0) or of a drop. */
 struct later {
@@ -824,8 +820,7 @@ static int wait_for_stream(const struct gpu_lease_chain *chain, void *stream,
 	return result ? fail_cuda("waiting for the stream", result) : 0;
 }
 
-/* -- giving away and getting
- * ------------------------------------------------------------------------ */
+/* -- giving away and getting ------------------------------------------------------------------- */
 
 static int fail_dropped(void)
 {
@@ -1069,8 +1064,7 @@ int gpu_lease_chain_used(struct gpu_lease_chain *chain, struct gpu_lease_chain_u
 	return 0;
 }
 
-/* -- parts of the multiprocessors
- * ------------------------------------------------------------------- */
+/* -- parts of the multiprocessors -------------------------------------------------------------- */
 
 static int fail_part(const char *what, CUresult result)
 {

@@ -177,8 +177,7 @@ static void grow(struct chain_grow *message)
 		table_offer(table, index, room);
 }
 
-/* -- members -------------------------------------------------------------------------------------
- */
+/* -- members ----------------------------------------------------------------------------------- */
 
 /* A bit for each. */
 static uint64_t present(void)

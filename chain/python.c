@@ -49,8 +49,7 @@ struct held {
 
 #define GONE UINT32_MAX
 
-/* -- values of Python ---------------------------------------------------------------------------
- */
+/* -- values of Python -------------------------------------------------------------------------- */
 
 static PyObject *fail(int status)
 {
@@ -109,8 +108,7 @@ static struct gpu_lease_chain *chain_of(PyObject *self)
 	return (struct gpu_lease_chain *)(uintptr_t)((struct component *)self)->number;
 }
 
-/* -- arguments by name --------------------------------------------------------------------------
- */
+/* -- arguments by name ------------------------------------------------------------------------- */
 
 enum name { TIMEOUT, TAKERS, STREAM, WHEN, NAMES };
 static PyObject *names[NAMES];
@@ -175,8 +173,7 @@ static enum gpu_lease_chain_when when(PyObject *argument)
 	                : GPU_LEASE_CHAIN_WAIT;
 }
 
-/* -- buffers ------------------------------------------------------------------------------------
- */
+/* -- buffers ----------------------------------------------------------------------------------- */
 
 static PyObject *made_buffer(PyObject *self, const struct gpu_lease_buffer *made)
 {
@@ -261,8 +258,7 @@ static PyObject *size(PyObject *self, void *none)
 	return known(self, ((struct held *)self)->buffer.size);
 }
 
-/* -- calls --------------------------------------------------------------------------------------
- */
+/* -- calls ------------------------------------------------------------------------------------- */
 
 /* Other threads of the program go on meanwhile. */
 #define CALL(status, ...)                                                                          \
@@ -495,8 +491,7 @@ static PyObject *call_part(PyObject *module, PyObject *arguments)
 	                              (unsigned long long)(uintptr_t)part.stream);
 }
 
-/* -- classes and the module ---------------------------------------------------------------------
- */
+/* -- classes and the module -------------------------------------------------------------------- */
 
 /* Of Python's type for methods with arguments by name; the cast is what Python's documents say. */
 #define METHOD(name, function, text)                                                               \

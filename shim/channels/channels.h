@@ -89,8 +89,7 @@ void channels_give_up(void);
 /* Any thread may ask. */
 enum stop_phase channels_stop_phase(void);
 
-/* -- copies during a stop ------------------------------------------------------------------------
- */
+/* -- copies during a stop ---------------------------------------------------------------------- */
 
 /* A channel of a copy engine of that GPU. */
 struct copy_channel {

@@ -137,8 +137,7 @@ static void note_failure(const char *what, uint32_t status)
 		refuse_call(what, status);
 }
 
-/* -- single calls -------------------------------------------------------------------------------
- */
+/* -- single calls ------------------------------------------------------------------------------ */
 
 static uint32_t call(int fd, uint32_t client, uint32_t object, uint32_t command, void *parameters,
                      size_t size)
@@ -229,8 +228,7 @@ static void ask_once(void)
 	}
 }
 
-/* -- what each group and channel shall do ---------------------------------------------------------
- */
+/* -- what each group and channel shall do ------------------------------------------------------ */
 
 /* What is wanted of the group's GPU; NULL: nothing special, or it is not known which GPU it is. */
 static const struct gpu *gpu_of(struct groups *all, const struct group *group)
@@ -304,8 +302,7 @@ static bool off_wanted(struct groups *all, const struct channel *channel, uint64
 	return gpu && gpu->duty.copies && pauses(gpu, now);
 }
 
-/* -- making it so
- * ------------------------------------------------------------------------------------ */
+/* -- making it so ------------------------------------------------------------------------------ */
 
 /* One call that takes channels of a GPU off, or puts them back. unknown: there are such channels of
  * which it is not known at which GPU. */
@@ -571,8 +568,7 @@ static void *guard_main(void *argument)
 	return NULL;
 }
 
-/* -- what the client thread asks for
- * -------------------------------------------------------------------- */
+/* -- what the client thread asks for ----------------------------------------------------------- */
 
 void channels_advance(bool has_contexts)
 {
@@ -750,8 +746,7 @@ enum stop_phase channels_stop_phase(void)
 	}
 }
 
-/* -- copies
- * ---------------------------------------------------------------------------------------------- */
+/* -- copies ------------------------------------------------------------------------------------ */
 
 /* Is it a channel of a copy engine of that GPU? */
 static bool copies_on(struct groups *all, const struct channel *channel,

@@ -105,8 +105,7 @@ static void serve_later(const uint64_t what[2], int end, bool stays)
 	free(asked);
 }
 
-/* -- the program ---------------------------------------------------------------------------------
- */
+/* -- the program ------------------------------------------------------------------------------- */
 
 /* If the program does not read, whoever asks sees the end of the connection, and asks again. */
 static void pass(int end)

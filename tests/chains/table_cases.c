@@ -59,8 +59,7 @@ static bool is_free(uint32_t index)
 	return use_is_free(use_now(&table->buffers[index]));
 }
 
-/* -- the work of who has put a buffer ------------------------------------------------------------
- */
+/* -- the work of who has put a buffer ---------------------------------------------------------- */
 
 /* Two components have the same buffer, and a third one is to get it. */
 static uint32_t both_hold(struct chain_handle *handle)
@@ -131,8 +130,7 @@ static void secret(void)
 	expect(!memcmp(found, expected, sizeof(found)), "it is not SipHash-2-4");
 }
 
-/* -- time ----------------------------------------------------------------------------------------
- */
+/* -- time -------------------------------------------------------------------------------------- */
 
 /* As one does that is stopped between its two writes. */
 static void stopped_while_it_puts(void)
@@ -147,8 +145,7 @@ static void stopped_while_it_puts(void)
 	expect(!holds_take(&two, &handle, &size), "it is stale at once");
 }
 
-/* -- what an enemy writes into the table ---------------------------------------------------------
- */
+/* -- what an enemy writes into the table ------------------------------------------------------- */
 
 static void top_of_no_buffer(void)
 {

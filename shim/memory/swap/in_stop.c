@@ -138,8 +138,7 @@ void swap_stop_forget(void)
 		trials[d].known = false;
 }
 
-/* -- what it needs -------------------------------------------------------------------------------
- */
+/* -- what it needs ----------------------------------------------------------------------------- */
 
 static void prepare_in(CUcontext context, void *copier)
 {

@@ -149,8 +149,7 @@ static void shut_in_enosys(void)
 	shut_in(ENOSYS);
 }
 
-/* -- processes and threads ----------------------------------------------------------------------
- */
+/* -- processes and threads --------------------------------------------------------------------- */
 
 /* The child ends in its own way; the parent's stop is the parent's. */
 static void forks(void)
@@ -209,8 +208,7 @@ static void thread_ends(void)
 	pthread_exit(NULL);
 }
 
-/* -- contexts -----------------------------------------------------------------------------------
- */
+/* -- contexts ---------------------------------------------------------------------------------- */
 
 /* The primary context is reset while the work of another one is stopped. */
 static void resets_another(void)
@@ -247,8 +245,7 @@ static void destroys_its_own(void)
 	end_right();
 }
 
-/* -- calls that other threads are in
- * --------------------------------------------------------------- */
+/* -- calls that other threads are in ----------------------------------------------------------- */
 
 static void captures(struct other *other)
 {

@@ -180,8 +180,7 @@ void a_full_device_has_no_fingerprints_yet(void)
 	CHECK(filled(pointer, PIECE, 1));
 }
 
-/* -- during a check
- * --------------------------------------------------------------------------------- */
+/* -- during a check ---------------------------------------------------------------------------- */
 
 /* A check has begun. It does not end as long as fake_driver.hold_events is set. */
 static CUdeviceptr looked_at(void)

@@ -213,8 +213,7 @@ void fake_context_gone(CUcontext context)
 	for_each_watch(context_watches, watch) if ((*watch)->gone)(*watch)->gone(context);
 }
 
-/* -- messages -----------------------------------------------------------------------------------
- */
+/* -- messages ---------------------------------------------------------------------------------- */
 
 void debug(const char *format, ...)
 {

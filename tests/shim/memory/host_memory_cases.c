@@ -442,8 +442,7 @@ void an_old_kernel_has_its_pages_touched_by_hand(void)
 		CHECK(there[page] & 1);
 }
 
-/* -- threads that end before the call that starts them returns, as a debugger makes them --------
- */
+/* -- threads that end before the call that starts them returns, as a debugger makes them ------- */
 
 static unsigned int threads_started;
 static bool threads_end_first;
