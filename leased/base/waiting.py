@@ -1,12 +1,17 @@
-"""Waiting: for something, for so long at most; and until what is done again and again is due."""
+"""Waiting: for something, for so long at most; until what is done again and again is due; and for
+others, while there is much to do."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+OTHERS_AFTER_S = 0.0005  # of work on the loop: then those who have come meanwhile are served
+FOR_OTHERS_S = 1e-9
 
 
 async def is_done_within(future: asyncio.Future[Any], seconds: float) -> bool:
@@ -39,3 +44,20 @@ def to_next(period: float, now: float) -> float:
     when what is done twice a second is done too, and the process wakes as seldom as it can."""
     left = period - now % period
     return left if left > period / 10 else left + period  # a timer may be early
+
+
+class Slices:
+    """Work that is done a slice of time at a time, from now on."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.end = time.thread_time() + OTHERS_AFTER_S
+
+    async def rest(self) -> None:
+        """Where the slice is over, let the loop serve what has come meanwhile. A timer does that:
+        after sleep(0) the loop would go on with this work before it serves what it hears."""
+        if time.thread_time() > self.end:
+            await asyncio.sleep(FOR_OTHERS_S)
+            self._begin()

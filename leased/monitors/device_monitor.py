@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from leased.base.waiting import Slices
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
@@ -67,7 +68,9 @@ class DeviceMonitor:
         self.leases.clients.end_without_opener(
             {p for seen in found.values() for p in seen.processes}
         )
+        slices = Slices()
         for gpu in self.leases.gpus.slurms():
+            await slices.rest()
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid], self.clocks[gpu.uuid] = seen.busy, seen.clock

@@ -7,13 +7,13 @@ time is used up is looked at later, and others are served after each slice.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from leased.base.waiting import Slices
 from leased.connections.accounts import Accounts
 from leased.connections.limits import SLICE_S
 from leased.leasing.leases import Leases
@@ -95,10 +95,8 @@ async def each(
 ) -> AsyncIterator[tuple[Tenant, AbstractContextManager[None]]]:
     """The tenants that are open and whose user has time left, one after the other, with what
     charges the user. After a slice of time others are served."""
-    end = time.thread_time() + SLICE_S
+    slices = Slices()
     for tenant in list(tenants):
         if leases.tenants.has(tenant) and not payers.owes(tenant.uid):
             yield tenant, payers.charged(tenant.uid)
-            if time.thread_time() > end:
-                await asyncio.sleep(0)
-                end = time.thread_time() + SLICE_S
+            await slices.rest()

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from leased.base.waiting import to_next
+from leased.base.waiting import OTHERS_AFTER_S, to_next
 
 log = logging.getLogger("gpu-leased")
 
 AGAIN_S = 1.0
 AT_ONCE_S = 0.001  # what is due so soon is done now
-LONG_S = 0.0005  # behind looks that have taken so long messages are served before the next one
 
 # A look: what is left to be waited for, or None where all has been done.
 Look = Callable[[], Optional[Coroutine[Any, Any, None]]]
@@ -74,8 +73,8 @@ class Tasks:
             if beat.due <= now + AT_ONCE_S:
                 self._look(beat)
                 beat.due = now + to_next(beat.pause(), now)
-                if self.loop.time() - now > LONG_S:
-                    break
+                if self.loop.time() - now > OTHERS_AFTER_S:
+                    break  # messages are served before the next look
         self._arm()
 
     def _look(self, beat: Beat) -> None:

@@ -1,12 +1,14 @@
-"""Waiting for so long at most, and what becomes of a cancellation meanwhile."""
+"""Waiting: for so long at most, and for others; and what becomes of a cancellation meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 
 import pytest
 
-from leased.base.waiting import is_done_within, within
+from leased.base.waiting import OTHERS_AFTER_S, Slices, is_done_within, within
 
 LONG_S = 600.0
 
@@ -73,3 +75,35 @@ def test_a_cancellation_ends_the_work_and_is_not_lost_where_it_is_done(end: bool
         return task.cancelled() and future.done()
 
     assert asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("slices", "order"),
+    [(2, ["work", "heard", "work", "work"]), (0.75, ["work", "work", "heard", "work"])],
+)
+def test_behind_a_slice_others_are_served(
+    slices: float, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also who is heard only then, as the message of another process is. slices: of work at once,
+    before the loop may go on."""
+    spent, done = 0.0, []
+    monkeypatch.setattr(time, "thread_time", lambda: spent)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def hear() -> None:
+        ours.recv(16)
+        done.append("heard")
+
+    async def work() -> None:
+        nonlocal spent
+        asyncio.get_running_loop().add_reader(ours, hear)
+        piece = Slices()
+        theirs.send(b"message")
+        for _ in range(3):
+            done.append("work")
+            spent += slices * OTHERS_AFTER_S
+            await piece.rest()
+
+    with ours, theirs:
+        asyncio.run(work())
+    assert done == order

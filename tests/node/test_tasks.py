@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from leased.base import children
-from leased.base.waiting import to_next
-from leased.node.tasks import LONG_S, Tasks
+from leased.base.waiting import OTHERS_AFTER_S, to_next
+from leased.node.tasks import Tasks
 from tests.base.test_children import gone
 
 
@@ -84,7 +84,7 @@ def test_behind_a_long_look_the_loop_has_its_turn_before_the_next_one() -> None:
         wakes.append(clock.wakes)
         clock.now += took_s
 
-    for took_s in (2 * LONG_S, 0.0, 0.0, 2 * LONG_S, 0.0):
+    for took_s in (2 * OTHERS_AFTER_S, 0.0, 0.0, 2 * OTHERS_AFTER_S, 0.0):
         tasks.every(0.5, partial(look, took_s))
     clock.advance(0.5)
     assert wakes == [1, 2, 2, 2, 3]
