@@ -94,3 +94,18 @@ def test_physical_memory_outlives_the_process_that_sent_it(
         finish(maker)
         go_on(taker)
         finish(taker)
+
+
+def test_memory_is_unmapped_while_another_process_computes_on_it(
+    emulated_gpu: EmulatedGpu,
+) -> None:
+    """That has it mapped itself, and no work of the one that unmaps it is to be waited for."""
+    with (
+        program(emulated_gpu, case(DESCRIPTORS, "offer_and_unmap")) as maker,
+        program(emulated_gpu, case(DESCRIPTORS, "take_and_fill", line(maker))) as taker,
+    ):
+        assert line(taker) == "has it"
+        go_on(maker)
+        finish(maker)
+        go_on(taker)
+        finish(taker)

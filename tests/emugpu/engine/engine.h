@@ -166,6 +166,7 @@ struct op {
 	struct fingerprint *fingerprint; /* EMU_FINGERPRINT so far */
 	struct event *event;
 	uint64_t generation;
+	const struct alloc *pins; /* the memory on a block of which it computes now */
 	bool running;
 	struct channel *channel; /* in which it waits; NULL: it needs none */
 	struct op *behind;       /* the next one in its channel */

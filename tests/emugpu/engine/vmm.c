@@ -235,6 +235,17 @@ void mapping_remove(struct process *process, struct mapping *mapping)
 		alloc_settle(alloc);
 }
 
+/* Does a kernel of the process compute on a block of the memory? One of another process has it
+ * mapped by that, and goes on. */
+static bool computes_on(const struct process *process, const struct alloc *alloc)
+{
+	for (const struct context *c = process->contexts; c; c = c->next)
+		for (const struct stream *s = c->streams; s; s = s->next)
+			if (s->first && s->first->pins == alloc)
+				return true;
+	return false;
+}
+
 enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size)
 {
 	struct mapping *m, *next;
@@ -242,7 +253,7 @@ enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size)
 	if (!size || !whole(process, base, size))
 		return EMU_INVALID;
 	for (m = process->mappings; m; m = m->next)
-		if (overlap(m, base, size) && alloc_pinned(m->alloc))
+		if (overlap(m, base, size) && computes_on(process, m->alloc))
 			return EMU_NOT_READY;
 	for (m = process->mappings; m; m = next) {
 		next = m->next;

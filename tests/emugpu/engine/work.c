@@ -178,6 +178,22 @@ static uint64_t spin_slice(struct op *op, uint64_t slice, bool *finished)
 	return ns;
 }
 
+/* The lock is given up while a kernel computes on a block, which is pinned meanwhile. */
+static void pin(struct op *op, const struct alloc *alloc, struct frame *frame)
+{
+	op->pins = alloc;
+	frame->pins++;
+	pthread_mutex_unlock(&emulator.lock);
+}
+
+static void unpin(struct op *op, struct frame *frame)
+{
+	pthread_mutex_lock(&emulator.lock);
+	op->pins = NULL;
+	if (frame->pins) /* another context of the process may have freed the block meanwhile */
+		frame->pins--;
+}
+
 /* Computes on the bytes of a block that `at` names, which are on the device. */
 static void compute(struct op *op, const struct place *at)
 {
@@ -192,12 +208,9 @@ static void compute(struct op *op, const struct place *at)
 	words = (uint32_t *)(kernel == EMU_FILL
 	                         ? block_target(at->alloc, at->index, at->offset, at->bytes)
 	                         : block_data(at->alloc, at->index) + at->offset);
-	frame->pins++;
-	pthread_mutex_unlock(&emulator.lock);
+	pin(op, at->alloc, frame);
 	kernel_block(kernel, &op->arg[2], words, op->done / 4, at->bytes / 4, &op->result);
-	pthread_mutex_lock(&emulator.lock);
-	if (frame->pins) /* another context of the process may have freed the block meanwhile */
-		frame->pins--;
+	unpin(op, frame);
 }
 
 /* One block of a kernel that walks over arg[2] (pointer), arg[3] (words). */
@@ -254,12 +267,9 @@ static uint64_t fingerprint_step(struct op *op, bool *finished)
 		return ns;
 	frame = &at.alloc->device->frames[at.alloc->blocks[at.index].frame];
 	values = block_data(at.alloc, at.index) + at.offset;
-	frame->pins++;
-	pthread_mutex_unlock(&emulator.lock);
+	pin(op, at.alloc, frame);
 	fingerprint_tiles(op->fingerprint, values, at.bytes / FINGERPRINT_TILE);
-	pthread_mutex_lock(&emulator.lock);
-	if (frame->pins) /* as for kernel_step() */
-		frame->pins--;
+	unpin(op, frame);
 	op->done += at.bytes;
 	*finished = op->done >= total;
 	if (*finished) {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
+import sys
 from typing import Any
 
 from tests.emugpu.abi.programs.vmm import PAGE, allow, create, file_handles, free, put, reserve
@@ -11,6 +13,7 @@ from tests.emugpu.program_api import MIB, d, error, launch, ok, say, wait, word,
 
 KIND = file_handles()
 AT_ONCE = 64  # descriptors in a message
+TIMES = 100  # that memory is unmapped
 
 
 def offer(*values: int) -> Any:
@@ -98,3 +101,24 @@ def take_many(door: str) -> None:
         assert words(at + i * PAGE, 2) == [word(i, 0), word(i, 1)], i
     assert whole(at + (AT_ONCE - 1) * PAGE, AT_ONCE - 1)
     ok(d.cuMemUnmap(at, AT_ONCE * PAGE))
+
+
+def offer_and_unmap() -> None:
+    at = offer(5)
+    handle = ok(d.cuMemRetainAllocationHandle(at))
+    wait()
+    for _ in range(TIMES):
+        ok(d.cuMemUnmap(at, PAGE))
+        put(at, handle)
+
+
+def take_and_fill(door: str) -> None:
+    """Until the test says go on, a kernel computes on it all the time."""
+    [file] = take(door)
+    at = reserve(PAGE)
+    put(at, imported(file))
+    say("has it")
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        ok(launch("fill", at, PAGE // 4, 6))
+        ok(d.cuCtxSynchronize())
+    assert whole(at, 6)
