@@ -301,16 +301,17 @@ static uint64_t with_part(const struct op *op, uint64_t ns)
 	return (uint64_t)((double)ns * (context->process->mps ? context->part : 1) / speed);
 }
 
-/* Waits until there may be work again: somebody says so, or a context has rested. */
-static void wait_for_work(struct engine *engine)
+/* Waits until there may be work again: somebody says so, or a context has rested that did so when
+ * the engine began to look for work. */
+static void wait_for_work(struct engine *engine, uint64_t looked)
 {
-	uint64_t now = now_ns(), due = UINT64_MAX;
+	uint64_t due = UINT64_MAX;
 	struct timespec t;
 
 	for (struct process *p = emulator.processes; p; p = p->next)
 		for (struct context *c = p->contexts; c; c = c->next)
 			if (engine->kind == ENGINE_COMPUTE && c->device == engine->device &&
-			    c->rests_until > now && c->rests_until < due)
+			    c->rests_until > looked && c->rests_until < due)
 				due = c->rests_until;
 	if (due == UINT64_MAX) {
 		pthread_cond_wait(&engine->work, &emulator.lock);
@@ -554,18 +555,20 @@ static void run(struct engine *engine, struct op *op)
 static void *engine_main(void *argument)
 {
 	struct engine *engine = argument;
+	uint64_t looked;
 	struct op *op;
 
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	pthread_mutex_lock(&emulator.lock);
 	for (;;) {
+		looked = now_ns();
 		op = next_op(engine);
 		if (op) {
 			run(engine, op);
 			continue;
 		}
 		engine->waited = true;
-		wait_for_work(engine);
+		wait_for_work(engine, looked);
 	}
 	return NULL;
 }

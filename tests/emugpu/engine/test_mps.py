@@ -12,13 +12,22 @@ import pytest
 
 from tests.emugpu.mps_control import install
 from tests.emugpu.programs import finish, go_on, line, program
-from tests.emugpu.server import EmulatedGpu
+from tests.emugpu.server import BUILD, EmulatedGpu
 
 
 @pytest.fixture
 def gpu(short_dir: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedGpu]:
     model = getattr(request, "param", "emu-h200-tiny")
     with EmulatedGpu(short_dir / "gpu", model=model, trace=True) as made:
+        yield made
+
+
+@pytest.fixture
+def slow_gpu(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedGpu]:
+    """Whenever its server has read the clock, other programs have the processor for 3 ms."""
+    monkeypatch.setenv("LD_PRELOAD", str(BUILD / "libslow_clock.so"))
+    with EmulatedGpu(short_dir / "gpu", model="emu-h200-tiny") as made:
+        monkeypatch.undo()
         yield made
 
 
@@ -135,6 +144,16 @@ def test_a_part_of_the_multiprocessors_slows_kernels_in_proportion(
         slices = [(start, end) for _, pid, start, end in gpu.trace() if pid == slow.pid]
     busy = sum(end - start for start, end in slices)
     assert slices[-1][1] - slices[0][0] > 3 * busy
+
+
+def test_a_kernel_goes_on_though_its_rest_has_ended_while_the_device_looked(
+    slow_gpu: EmulatedGpu, mps: dict[str, str]
+) -> None:
+    """After each of its slices it rests for nine times as long."""
+    with client(slow_gpu, mps, RUNS.format(ns=50_000_000), percent=10) as slow:
+        assert line(slow) == "up"
+        go_on(slow)
+        assert finish(slow) == "CUDA_SUCCESS\n"
 
 
 def test_without_a_control_program_a_program_runs_as_always(
