@@ -20,6 +20,7 @@ from leased.base.errors import Refused
 from leased.config import job_sets, options
 from leased.config.job_sets import JobSet
 from leased.config.options import Options
+from leased.placement.api import TOGETHER
 
 VERSION = 1
 VALID_S = 24 * 3600  # a text that is older is not believed: the node may have an older release now
@@ -29,6 +30,7 @@ WHOLE = re.compile(
 )
 MODES = "space"  # a release before it has told of none
 CLASSES = ("online", "offline")  # nor of these, the jobs that have a class without saying so
+MPS_TOGETHER = "mps_together"  # nor of this
 LONGEST = 511  # characters of a value
 NOBODY = JobSet()
 WORD = re.compile(r"[!-+\--Z\\^-~]+")  # in a list of them
@@ -44,13 +46,15 @@ class Unreadable(ValueError):
 class NodeRules:
     """limits: what users may choose. defaults: options of jobs that do not say them; every key has
     a value. modes: of its GPUs (space); empty: not known. online, offline: jobs that have that
-    class if they do not say one."""
+    class if they do not say one. together: of GPUs that are shared by MPS, by Slurm's index, whose
+    jobs may be there at once."""
 
     limits: UserLimits
     defaults: Options
     modes: frozenset[str] = frozenset()
     online: JobSet = NOBODY
     offline: JobSet = NOBODY
+    together: tuple[tuple[int, str], ...] = ()
 
 
 def without(comment: str) -> str:
@@ -70,8 +74,10 @@ def written(comment: str, rules: NodeRules, now: int) -> str:
     classes = "".join(
         f" {name}={text}" for name in CLASSES if (text := _words(getattr(rules, name)))
     )
+    together = ",".join(f"{index}:{word}" for index, word in rules.together)
+    more = f"{modes}{classes}" + f" {MPS_TOGETHER}={together}" * bool(together)
     said = " ".join(f"{key}={kind.write(_value(rules, key))}" for key, kind in KEYS.items())
-    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}{modes}{classes}]"
+    return f"{theirs} " * bool(theirs) + f"[gpu-leased {VERSION} {now} {said}{more}]"
 
 
 def read(comment: str, now: int) -> NodeRules | None:
@@ -100,8 +106,9 @@ def _rules(said: Mapping[str, str]) -> NodeRules:
             raise Unreadable(f"its {key} is {said[key]:.{SHOWN}}") from None
     defaults = values.pop("defaults")
     modes = frozenset(said.get(MODES, "").split(",")) & {options.TIME, options.MPS}
-    classes = (_jobs(said.get(name, "")) for name in CLASSES)
-    return NodeRules(UserLimits(**values), defaults, modes, *classes)
+    online, offline = (_jobs(said.get(name, "")) for name in CLASSES)
+    together = _by_index(said.get(MPS_TOGETHER, ""))
+    return NodeRules(UserLimits(**values), defaults, modes, online, offline, together)
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,16 @@ def _jobs(text: str) -> JobSet:
         return job_sets.read(text.split(",") if text else [], "the Comment")
     except Refused:
         raise Unreadable(f"a set of jobs in it is {text:.{SHOWN}}") from None
+
+
+def _by_index(text: str) -> tuple[tuple[int, str], ...]:
+    """What a later release may say of a GPU, and is not known here, is left out."""
+    parts = (part.partition(":") for part in text.split(","))
+    return tuple(
+        (int(index), word)
+        for index, _, word in parts
+        if re.fullmatch("[0-9]{1,3}", index) and word in TOGETHER
+    )
 
 
 def _value(rules: NodeRules, key: str) -> Any:

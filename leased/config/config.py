@@ -19,6 +19,7 @@ from leased.config import kinds, options
 from leased.config.job_sets import JobSet
 from leased.config.key import Key
 from leased.config.listen_address import ListenAddress
+from leased.placement.api import TOGETHER
 from leased.policy import DEFAULT as POLICY
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
@@ -84,9 +85,7 @@ class DeviceConfig:
         "server of NVIDIA's MPS that the daemon runs (docs/mps.md). It changes when no job is on "
         "the device."
     )
-    mps_together: str = Key(
-        "device.mps_together", kinds.word(kinds.TOGETHER), kinds.TOGETHER[0]
-    ).means(
+    mps_together: str = Key("device.mps_together", kinds.word(TOGETHER), TOGETHER[0]).means(
         "Whose jobs may be on the device at once under MPS, where a fault of one ends all: those "
         'of one "user", of one "chain" (docs/chains.md), or of "any" users.'
     )

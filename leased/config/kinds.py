@@ -185,7 +185,6 @@ MOVE = ("off", "root", "users")  # who may have jobs moved
 UNHEALTHY = ("log", "refuse", "evict")
 CONTROLLERS = ("feedback", "pid", "slices")
 SPACES = (options.TIME, options.MPS)
-TOGETHER = ("user", "chain", "any")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 

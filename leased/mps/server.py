@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leased.base.errors import Refused
 from leased.mps.control import Control
-from leased.mps.together import ANY
+from leased.placement.api import ANY
 
 log = logging.getLogger("gpu-leased")
 

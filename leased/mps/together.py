@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from leased.base.errors import Refused
 from leased.chains.membership import Joining, are_joined
-from leased.config import kinds
+from leased.placement.api import CHAIN, USER
 
 APART_S = 3600.0  # users one of whom has ended the other's work are kept apart for so long
-USER, CHAIN, ANY = kinds.TOGETHER  # whose jobs may be together
 USERS_MOST = 16  # of one fault, that are kept apart: as many pairs as 120
 
 
@@ -40,7 +39,7 @@ class Together:
         self, index: int, allowed: str, job: Joining, there: Collection[Joining], now: float
     ) -> None:
         """Refused: the job may not be on the GPU beside those that are there. allowed: USER, CHAIN
-        or ANY."""
+        or ANY (placement/api.py)."""
         if allowed == CHAIN and not all(are_joined(job, other) for other in there):
             raise Refused(
                 f"under MPS only jobs of one chain are on GPU {index} at once, and one that is no "

@@ -90,7 +90,9 @@ class Monitors:
             leases, self.devices.percents, lambda: node.in_force.park_after_ns
         )
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(node.in_force))
-        self.rules_report = RulesReport(slurm, lambda: node.in_force, node.limits)
+        self.rules_report = RulesReport(
+            slurm, lambda: node.in_force, node.limits, leases.gpus.slurms
+        )
         self.time_limits = TimeLimits(leases)
         self.class_health = ClassHealth(
             leases, self.devices, lambda: node.in_force.classes, partial(evict, slurm)

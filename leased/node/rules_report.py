@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from leased.admin import node_rules
 from leased.admin.node_rules import NodeRules
 from leased.admin.user_limits import UserLimits
 from leased.config.config import Config
+from leased.config.options import MPS
+from leased.gpus.devices import Gpu
 from leased.slurm import node_comment, slurmconf
 from leased.slurm.commands import Slurm
 
@@ -34,7 +36,7 @@ AGAIN_S = 60.0  # after a fault
 
 @dataclass
 class RulesReport:
-    """Call beat() every LOOK_S. config, limits: those in force.
+    """Call beat() every LOOK_S. config, limits: those in force. gpus: that Slurm gives to jobs.
 
     told: the rules that have been written, and part: as which text, at which time of day. due:
     monotonic; when to look again for what has not changed.
@@ -43,6 +45,7 @@ class RulesReport:
     slurm: Slurm
     config: Callable[[], Config]
     limits: Callable[[], UserLimits]
+    gpus: Callable[[], Iterable[Gpu]]
     told: NodeRules | None = None
     part: str = ""
     told_at: float = 0.0
@@ -72,8 +75,21 @@ class RulesReport:
         if not config.tell_placer:
             return None
         modes = frozenset(device.space for device in (config.device, *config.devices.values()))
-        classes = config.classes
-        return NodeRules(self.limits(), config.defaults, modes, classes.online, classes.offline)
+        return NodeRules(
+            self.limits(),
+            config.defaults,
+            modes,
+            config.classes.online,
+            config.classes.offline,
+            tuple(self._together(config)),
+        )
+
+    def _together(self, config: Config) -> Iterator[tuple[int, str]]:
+        """Of the GPUs that are shared by MPS."""
+        for gpu in self.gpus():
+            settings = config.for_device(gpu.index, gpu.uuid)
+            if settings.space == MPS:
+                yield gpu.index, settings.mps_together
 
     def _is_old(self) -> bool:
         """Whether the time that was written is no longer near. The clock may have been set."""

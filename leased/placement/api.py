@@ -9,7 +9,8 @@ from leased.core.shares import MILLION, ROUNDED
 
 Chain = tuple[int, str]  # a user, and the name of one of the chains of that user
 Label = Union[str, Chain]
-ANYBODY = -1  # the user of a chain, where that is not known yet: Request.of_user()
+TOGETHER = USER, CHAIN, ANY = "user", "chain", "any"  # whose tenants may be on a device at once
+ANYBODY = -1  # a user who is not known yet: Request.of_user()
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Request:
     same label are on one device. anti_affinity: those with the same label are on different devices.
     exclusion: only tenants with the same label are on its device. chain: it goes where others of
     the chain are, if any are somewhere. None: no such label. job_class: online, offline or none,
-    which changes nothing of where it may be.
+    which changes nothing of where it may be. user: whose it is.
     """
 
     share: float = 0.0
@@ -31,6 +32,7 @@ class Request:
     exclusion: str | None = None
     chain: Optional[Chain] = None
     job_class: str = "none"
+    user: int = ANYBODY
 
     @property
     def has_labels(self) -> bool:
@@ -43,20 +45,22 @@ class Request:
 
     def of_user(self, uid: int) -> Request:
         """As a job of that user asks for it."""
-        return replace(self, chain=(uid, self.chain[1])) if self.chain else self
+        return replace(self, user=uid, chain=(uid, self.chain[1]) if self.chain else None)
 
 
 @dataclass(frozen=True)
 class Device:
     """A device and what its tenants have asked for. capacity: bytes that they can have together.
     spare: so many more tenants may come (Slurm's shards); None: any number. shut: why nobody may
-    come, whatever is left of it, in words; "": they may."""
+    come, whatever is left of it, in words; "": they may. together: whose tenants may be there at
+    once: of one user, of one chain, or of any."""
 
     name: str
     capacity: int
     tenants: tuple[Request, ...] = ()
     spare: int | None = None
     shut: str = ""
+    together: str = ANY
 
     @property
     def is_idle(self) -> bool:

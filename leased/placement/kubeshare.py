@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leased.chains.membership import JOBS_MOST
-from leased.placement.api import Answer, Device, NoDevice, Placed, Request
+from leased.placement.api import CHAIN, USER, Answer, Device, NoDevice, Placed, Request
 
 SHOWN = 3  # devices that a reason names
 
@@ -36,8 +36,9 @@ def place(request: Request, devices: Sequence[Device]) -> Answer:
 
 
 def conflict(request: Request, device: Device) -> str | None:
-    """The label that keeps the tenant off the device, in words; None: the labels allow it. Whether
-    the affinity label belongs to another device is not looked at here."""
+    """The label that keeps the tenant off the device, or the tenants beside which it may not be, in
+    words; None: it may be there. Whether the affinity label belongs to another device is not looked
+    at here."""
     if device.is_idle:
         return None
     there = {tenant.exclusion for tenant in device.tenants}
@@ -47,6 +48,20 @@ def conflict(request: Request, device: Device) -> str | None:
         return f"only jobs with exclusion:{min(device.exclusion)} may be there"
     if request.anti_affinity in device.anti_affinity:
         return f"a job with anti-affinity:{request.anti_affinity} is there"
+    return _apart(request, device)
+
+
+def _apart(request: Request, device: Device) -> str | None:
+    """Whom the device's mode keeps the tenant from, in words. Only MPS does (leased/mps)."""
+    there = device.tenants
+    if device.together == USER and any(one.user != request.user for one in there):
+        return "under MPS only jobs of one user are on it at once, and one of another user is there"
+    alone = request.chain is None
+    if device.together == CHAIN and any(alone or one.chain != request.chain for one in there):
+        return (
+            "under MPS only jobs of one chain are on it at once, and one outside this job's chain "
+            "is there"
+        )
     return None
 
 

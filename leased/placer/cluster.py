@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from leased.placement.api import Device, Request
+from leased.placement.api import ANY, Device, Request
 from leased.placer.model import Asked, Rules, Ticket
 from leased.slurm.hostlists import expand
 from leased.slurm.nodes_json import GpuNode
@@ -97,12 +97,11 @@ class Cluster:
         """What a job asks of a GPU of the node. ticket: None: it has neither labels nor a share of
         its own."""
         rules, known = self.rules.get(node), self.nodes.get(node)
+        asked = Asked(ticket.request if ticket else Request())
         if rules is not None:
             owner = job.owner(known.partitions if known else ())
             asked = rules(ticket.options if ticket else "", owner)
-            mine = asked.request.of_user(ticket.user_id) if ticket else asked.request
-            return asked._replace(request=mine)
-        return Asked(ticket.request if ticket else Request())
+        return asked._replace(request=asked.request.of_user(job.user_id))
 
     def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
         """A job has this many shards of the GPU; None: the whole GPU. An unknown GPU is ignored:
@@ -139,7 +138,9 @@ class Cluster:
                 if (refused or not mine) and not gpu.device.labels:
                     continue
                 shut = refused or _shut(job, gpu, index, chosen)
-                found.append(Offer(replace(gpu.device, shut=shut), asked.request, (node, index)))
+                together = asked.together.get(index, ANY)
+                device = replace(gpu.device, shut=shut, together=together)
+                found.append(Offer(device, asked.request, (node, index)))
         return found
 
     def forbidden(self, job: QueuedJob, ticket: Ticket) -> str:

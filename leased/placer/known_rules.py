@@ -42,7 +42,7 @@ def asked(rules: NodeRules, text: str, owner: Owner) -> Asked:
         rules.limits.check(given)
     except Refused as fault:
         return Asked(request_of(given), fault.sentence())
-    return Asked(request_of(given), lacks_mode(said, rules.modes))
+    return Asked(request_of(given), lacks_mode(said, rules.modes), dict(rules.together))
 
 
 def lacks_mode(said: Options, modes: frozenset[str]) -> str:

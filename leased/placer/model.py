@@ -18,10 +18,12 @@ NOW = 0  # as Update.start: begin at once
 
 class Asked(NamedTuple):
     """What a job asks of a GPU of a node. refusal: why the node refuses the job, with the remedy;
-    "": it does not."""
+    "": it does not. together: by number of a GPU that is shared by MPS, whose jobs may be there at
+    once."""
 
     request: Request
     refusal: str = ""
+    together: Mapping[int, str] = {}
 
 
 # What a job with such options, of such an owner, asks of a GPU of a node.

@@ -14,6 +14,7 @@ from leased.admin.node_rules import NodeRules, Unreadable, read, without, writte
 from leased.admin.user_limits import UserLimits
 from leased.config import config, options
 from leased.config.job_sets import JobSet
+from leased.placement import api
 
 NOW = 1_800_000_000
 DAY = 86400
@@ -40,7 +41,13 @@ MODES = st.sets(st.sampled_from(["time", "mps"])).map(frozenset)
 JOBS = st.sampled_from([(), ("all",), ("partition:serve", "user:7", "account:a-b.c")]).map(JobSet)
 
 
-@given(st.builds(NodeRules, LIMITS, DEFAULTS, MODES, JOBS, JOBS), COMMENTS, st.integers(-DAY, DAY))
+TOGETHER = st.dictionaries(st.integers(0, 255), st.sampled_from(api.TOGETHER)).map(
+    lambda found: tuple(found.items())
+)
+ALL = st.builds(NodeRules, LIMITS, DEFAULTS, MODES, JOBS, JOBS, TOGETHER)
+
+
+@given(ALL, COMMENTS, st.integers(-DAY, DAY))
 def test_what_is_written_is_read(rules: NodeRules, comment: str, age: int) -> None:
     made = written(comment, rules, NOW)
     assert read(made, NOW + age) == rules
@@ -58,6 +65,13 @@ def test_names_for_which_there_is_no_room_are_left_out_and_the_rest_is_read() ->
     assert len(found.online.words) > 30
     with pytest.raises(Unreadable, match="a set of jobs in it is serve"):
         read(WRITTEN.replace("]", " online=serve]"), NOW)
+
+
+def test_what_a_later_release_may_say_of_a_gpu_is_left_out() -> None:
+    said = WRITTEN.replace("]", " mps_together=0:user,1:neighbours,x:any,2]")
+    found = read(said, NOW)
+    assert found is not None
+    assert found.together == ((0, "user"),)
 
 
 def test_a_comment_without_rules_has_none() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leased.base.errors import Refused
-from leased.mps.together import ANY, APART_S, CHAIN, USER, USERS_MOST, Coming, Together
+from leased.mps.together import APART_S, USERS_MOST, Coming, Together
+from leased.placement.api import ANY, CHAIN, USER
 
 
 def job(uid: int, chain: str = "") -> Coming:

@@ -12,7 +12,8 @@ import pytest
 
 from leased.admin import node_rules
 from leased.admin.user_limits import UserLimits
-from leased.config.config import Config
+from leased.config.config import Config, DeviceConfig
+from leased.gpus.devices import Gpu
 from leased.node import rules_report
 from leased.node.rules_report import CHECK_S, RENEW_S, RulesReport
 from leased.slurm.commands import Slurm
@@ -70,12 +71,16 @@ class Node:
         monkeypatch.setenv("SLURMD_NODENAME", NAME)
         self.slurm = Commands(json=json)
         self.config = Config(slurm_conf=str(tmp_path / "slurm.conf"), tell_placer=True)
+        self.gpus = [Gpu(index, f"GPU-{index}", "H200", 1 << 30, 1 << 30) for index in range(3)]
         self.now = 1000.0
         self.clock = 1_800_000_000.0
         clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.clock + self.now)
         monkeypatch.setattr("leased.node.rules_report.time", clock)
         self.report = RulesReport(
-            self.slurm, lambda: self.config, lambda: UserLimits.of(self.config)
+            self.slurm,
+            lambda: self.config,
+            lambda: UserLimits.of(self.config),
+            lambda: self.gpus,
         )
 
     def beat(self, times: int = 1) -> None:
@@ -98,6 +103,17 @@ def test_it_writes_at_first_when_it_changes_and_before_it_is_too_old(node: Node)
     node.beat(3)
     assert len(node.slurm.written) == 3
     assert node_rules.VALID_S >= 3 * RENEW_S
+
+
+def test_it_says_whose_jobs_may_be_together_on_gpus_under_mps(node: Node) -> None:
+    """By Slurm's index, whether the configuration names the GPU by that, by UUID or not at all."""
+    node.beat()
+    assert "mps_together" not in node.slurm.written[0]
+    under_mps = replace(node.config.device, space="mps")
+    named = {"1": DeviceConfig(), "GPU-2": replace(under_mps, mps_together="any")}
+    node.config = replace(node.config, device=under_mps, devices=named)
+    node.beat()
+    assert node.slurm.written[1].endswith(" mps_together=0:user,2:any]")
 
 
 def test_what_others_took_away_is_written_again(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.placement.api import Device, NoDevice, Placed, Request
+from leased.placement.api import CHAIN, TOGETHER, USER, Device, NoDevice, Placed, Request
 from leased.placement.kubeshare import place
 from tests.support.together import zip_strict
 
@@ -19,6 +19,7 @@ REQUESTS = st.builds(
     affinity=LABELS,
     anti_affinity=LABELS,
     exclusion=LABELS,
+    user=st.sampled_from([1, 1, 2]),
 )
 
 
@@ -33,7 +34,9 @@ def allowed(devices: list[Device], request: Request, chosen: int) -> bool:
     together = [n for n, d in enumerate(after) for t in d.tenants if t.affinity]
     labels = [t.affinity for d in after for t in d.tenants if t.affinity]
     one_place = len(set(zip_strict(labels, together))) == len(set(labels))
-    return fits and alike and len(apart) == len(set(apart)) and one_place
+    crowds = {USER: len({tenant.user for tenant in there}), CHAIN: len(there)}
+    joined = crowds.get(devices[chosen].together, 1) == 1
+    return fits and alike and len(apart) == len(set(apart)) and one_place and joined
 
 
 def rank(device: Device, request: Request) -> tuple[int, float, int]:
@@ -52,9 +55,13 @@ def may(devices: list[Device], request: Request, n: int) -> bool:
     return allowed(devices, request, n) and (not new or devices[n].is_idle)
 
 
-@given(number=st.integers(1, 4), requests=st.lists(REQUESTS, max_size=8))
-def test_it_places_as_a_search_by_the_rules_does(number: int, requests: list[Request]) -> None:
-    devices = [Device(str(n), WHOLE) for n in range(number)]
+@given(
+    modes=st.lists(st.sampled_from(TOGETHER), min_size=1, max_size=4),
+    requests=st.lists(REQUESTS, max_size=8),
+)
+def test_it_places_as_a_search_by_the_rules_does(modes: list[str], requests: list[Request]) -> None:
+    number = len(modes)
+    devices = [Device(str(n), WHOLE, together=mode) for n, mode in enumerate(modes)]
     for request in requests:
         possible = [n for n in range(number) if may(devices, request, n)]
         answer = place(request, devices)

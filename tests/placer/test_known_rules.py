@@ -62,6 +62,66 @@ def test_a_mode_that_no_node_has_is_said_with_the_remedy(
     assert slurm.where("1") == ("n2", 0), "what it has is not known"
 
 
+def shared(together: str) -> Rules:
+    """A node whose GPU is shared by MPS, for jobs that may be there together."""
+    return partial(
+        asked, replace(node_rules(), modes=frozenset({"mps"}), together=((0, together),))
+    )
+
+
+@pytest.mark.parametrize(
+    ("together", "there", "comes", "user", "where"),
+    [
+        ("user", "", "space:mps", 1001, "n2"),
+        ("user", "", "space:mps", 1000, "n1"),
+        ("user", "chain:a", "chain:a", 1001, "n2"),
+        ("chain", "", "space:mps", 1000, "n2"),
+        ("chain", "chain:a", "chain:b", 1000, "n2"),
+        ("chain", "chain:a", "chain:a", 1000, "n1"),
+        ("any", "", "space:mps", 1001, "n1"),
+    ],
+)
+def test_under_mps_a_job_is_beside_those_that_the_node_allows(
+    together: str, there: str, comes: str, user: int, where: str
+) -> None:
+    """Also where what is there has not been placed by the placer."""
+    slurm = two_nodes(shared(together), shared(together))
+    slurm.add(running(job(9, there), "n1"), job(1, comes, user_id=user))
+    slurm.go(2)
+    assert slurm.where("1") == (where, 0)
+
+
+@pytest.mark.parametrize(
+    ("together", "words"),
+    [
+        ("user", "and one of another user is there"),
+        ("chain", "and one outside this job's chain is there"),
+    ],
+)
+def test_who_may_be_beside_nobody_under_mps_waits_until_they_have_ended(
+    together: str, words: str
+) -> None:
+    slurm = Slurm([node("n1")], rules={"n1": shared(together)})
+    slurm.add(job(1, "space:mps"), job(2, "space:mps", user_id=1001))
+    slurm.go(2)
+    assert slurm.where("1") == ("n1", 0), "what it has let start counts"
+    said = f"n1 GPU 0: under MPS only jobs of one {together} are on it at once, {words}"
+    assert said in reason(slurm.jobs["2"])
+    slurm.end("1")
+    slurm.go(2)
+    assert slurm.where("2") == ("n1", 0)
+
+
+def test_a_gpu_without_mps_is_for_jobs_of_all_users() -> None:
+    """On a node that has both: the first GPU, which Slurm takes, is shared by time slices."""
+    both = replace(node_rules(), modes=frozenset({"mps", "time"}), together=((1, "user"),))
+    slurm = Slurm([node("n1", gpus=2)], rules={"n1": partial(asked, both)})
+    slurm.add(running(job(8), "n1", 0), running(job(9), "n1", 1))
+    slurm.add(job(1, "request:0.1", user_id=1001))
+    slurm.go(2)
+    assert slurm.where("1") == ("n1", 0)
+
+
 def rules(defaults: str = "", **limits: Any) -> Rules:
     return partial(asked, node_rules(defaults, **limits))
 

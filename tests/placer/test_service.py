@@ -382,7 +382,9 @@ def test_a_damaged_file_is_as_none(
 def test_tickets_survive_a_restart(tmp_path: Path) -> None:
     request = understand("affinity:a,request:0.5")
     assert request is not None
-    ticket = Ticket("affinity:a,request:0.5", request, 5, node="n1", gpu=2, let_at=9, runs=True)
+    ticket = Ticket(
+        "affinity:a,request:0.5", request.of_user(5), 5, node="n1", gpu=2, let_at=9, runs=True
+    )
     tickets = {"7": ticket, "9_1": replace(ticket, free=True)}
     tickets_file.save(tmp_path / "jobs.json", tickets)
     assert tickets_file.load(tmp_path / "jobs.json", understand) == tickets

@@ -127,6 +127,21 @@ def test_what_one_node_forbids_is_placed_on_the_other(daemons: Daemons) -> None:
     assert f"{one} GPU" not in site.comment(third)
 
 
+def test_a_job_is_placed_beside_none_of_another_user_under_mps(daemons: Daemons) -> None:
+    """Where the node's daemon would refuse it. MPS itself is not needed for that."""
+    site, (one, two) = daemons.site, daemons.nodes
+    daemons.configure(one, TELLS + 'mps_control = "/bin/false"\n[device]\nspace = "mps"\n')
+    daemons.says(one, "mps_together=0:user")
+    first = site.submit("request:0.1", "-w", one)
+    assert site.gpu(first)[0] == one
+    other = site.submit("request:0.1", user=NAMED)
+    assert site.gpu(other)[0] == two
+    bound = site.submit("space:mps", "-w", one, user=NAMED)
+    site.wait_for_comment(bound, f"{one} GPU 0: under MPS only jobs of one user are on it at once")
+    site.cancel(first)
+    assert site.gpu(bound)[0] == one
+
+
 def test_default_options_of_a_node_count(daemons: Daemons) -> None:
     site, (one, _) = daemons.site, daemons.nodes
     daemons.configure(one, TELLS + '[defaults]\noptions = "request:0.3"\n')
