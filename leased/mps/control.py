@@ -23,6 +23,7 @@ from leased.processes import procfs
 START_S = 10.0
 ENDING_S, ENDING_LOOKS = 2.0, 40
 COMM_MOST = 15  # characters of a process' name, as the kernel keeps it
+NAME = "nvidia-cuda-mps-control"  # NVIDIA's program, which a program of a site's own may start
 PID_FILE = "nvidia-cuda-mps-control.pid"
 SOCKET = "control"  # in the directory of its pipes
 LOGS = ("control.log", "server.log")
@@ -70,7 +71,7 @@ class Control:
         found = procfs.stat(pid)
         if found is None or found.state in (procfs.ZOMBIE, procfs.DEAD):
             return False
-        named = procfs.command(pid) == self.program.name[:COMM_MOST]
+        named = procfs.command(pid) in (NAME[:COMM_MOST], self.program.name[:COMM_MOST])
         # Its servers have the same name, cut off so, and outlive it where it is killed.
         program = (procfs.command_line(pid) or b"").split(b"\0")[0]
         ours = procfs.real_uid(pid) == os.getuid()
@@ -86,14 +87,20 @@ class Control:
         ours = (pid for pid in pids if self._is_one(pid))
         return next((pid for pid in ours if mark in procfs.environment(pid)), None)
 
-    async def start(self, any_user: bool) -> None:
-        """Start it, in empty directories. any_user: one server takes clients of all users. One that
-        runs and has lost its pid file is kept. Refused: it does not start."""
+    def takes_any_user(self) -> bool:
+        """Whether one that runs was started so that one server takes clients of all users."""
+        pid = self.pid()
+        words = (procfs.command_line(pid) or b"").split(b"\0") if pid is not None else []
+        return os.fsencode(ANY_USER) in words
+
+    async def start(self, any_user: bool) -> bool:
+        """Start it, in empty directories. any_user: one server takes clients of all users. False:
+        one that runs and has lost its pid file is kept. Refused: it does not start."""
         trusted_files.check(self.program, "daemon.mps_control")
         try:
             if orphan := self._orphan():
                 (self.pipes / PID_FILE).write_text(f"{orphan}\n")
-                return
+                return False
             self._empty()
             status = await children.leave_behind(
                 *(str(self.program), "-d", *([ANY_USER] if any_user else [])),
@@ -109,6 +116,7 @@ class Control:
             await self.tell_to_end()
             how = "did not become a daemon in time" if status is None else f"ended with {status}"
             raise Refused(f"{self.program} {how}", f"see {self.logs}/control.log")
+        return True
 
     async def quit(self) -> None:
         """End it with its servers, and remove its directories. One that does not end is killed."""

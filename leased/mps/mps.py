@@ -23,6 +23,7 @@ from leased.leasing.tenant import Tenant
 from leased.mps.control import Control
 from leased.mps.server import Server
 from leased.mps.together import Coming, Together
+from leased.placement.api import ANY
 from leased.processes import procfs
 
 log = logging.getLogger("gpu-leased")
@@ -58,7 +59,7 @@ class Mps:
         start what is missing."""
         for gpu in self.leases.gpus.slurms():
             left = self._control(gpu)
-            if left.pid() is not None and not self.has_mode(gpu):
+            if left.pid() is not None and not self._is_wanted(gpu, left):
                 self.under_way[gpu.uuid] = asyncio.create_task(left.quit())
         await self.beat(BEGIN_S)
 
@@ -89,6 +90,12 @@ class Mps:
         configuration."""
         there = self.leases.tenants.sharing(gpu.uuid)
         return any(t.given.space == MPS for t in there) if there else self._wanted(gpu).space == MPS
+
+    def _is_wanted(self, gpu: Gpu, left: Control) -> bool:
+        """Whether a control program of an earlier daemon's is as it has to be now."""
+        if self.leases.tenants.sharing(gpu.uuid) or not self.has_mode(gpu):
+            return self.has_mode(gpu)
+        return left.takes_any_user() == (self._wanted(gpu).mps_together == ANY)
 
     async def _look(self, gpu: Gpu) -> None:
         allowed = self._wanted(gpu).mps_together

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leased.base.errors import Refused
 from leased.mps.control import Control
-from leased.placement.api import ANY
+from leased.placement.api import ANY, USER
 
 log = logging.getLogger("gpu-leased")
 
@@ -46,6 +46,7 @@ class Server:
             return 0
         if not self.runs:
             log.info("MPS runs on GPU %d already", self.index)
+            self._keep()
             self._begins(now)
         found = self.control.faults()
         self.faults += found
@@ -74,7 +75,7 @@ class Server:
 
     async def _start(self, now: float) -> None:
         try:
-            await self.control.start(self.allowed == ANY)
+            started = await self.control.start(self.allowed == ANY)
         except Refused as fault:
             if self.why != fault.sentence():
                 log.error("MPS of GPU %d: %s", self.index, fault.sentence())
@@ -82,7 +83,17 @@ class Server:
             self._put_off(now)
             return
         log.info("MPS runs on GPU %d", self.index)
+        if not started:
+            self._keep()
         self._begins(now)
+
+    def _keep(self) -> None:
+        """Somebody else has started it, perhaps for others than may be together now: a job of a
+        second user would wait in its first call of CUDA until those of the first have ended."""
+        if self.control.takes_any_user():
+            self.allowed = ANY
+        elif self.allowed == ANY:
+            self.allowed = USER
 
     def _begins(self, now: float) -> None:
         self.why, self.since = "", now

@@ -207,6 +207,48 @@ def test_the_next_daemon_knows_the_mode_of_a_gpu_with_jobs(node: MpsNode) -> Non
     assert node.ask("register", 2) == {}
 
 
+@pytest.mark.parametrize(("before", "after"), [("user", "any"), ("any", "user"), ("any", "chain")])
+def test_the_next_daemon_knows_for_whom_mps_was_started(
+    node: MpsNode, before: str, after: str
+) -> None:
+    """The configuration was changed while no daemon ran. Without its word for all users the control
+    program lets a second user's processes wait for the end of the first one's."""
+    node.site(gpu0=replace(MPS, mps_together=before))
+    node.look()
+    node.ask("register", 1, uid=1000)
+    control = node.mps.servers[UUIDS[0]].control
+    first = control.pid()
+    node.restart()
+    node.site(gpu0=replace(MPS, mps_together=after))
+    if before == "any":
+        assert node.ask("register", 2, uid=1001)
+        node.leases.tenants.close(2)
+    else:
+        with pytest.raises(Refused, match="only jobs of one user"):
+            node.ask("register", 2, uid=1001)
+    assert control.pid() == first, "a job is there"
+    node.leases.tenants.close(1)
+    node.look()
+    assert control.pid() != first
+    assert control.takes_any_user() == (after == "any")
+
+
+@pytest.mark.parametrize(("before", "after"), [("user", "any"), ("any", "user")])
+def test_the_next_daemon_starts_mps_for_others_before_jobs_come(
+    node: MpsNode, before: str, after: str
+) -> None:
+    node.site(gpu0=replace(MPS, mps_together=before))
+    node.look()
+    node.restart()
+    node.config = node.admin.config = replace(
+        node.config, devices={"0": replace(MPS, mps_together=after)}
+    )
+    asyncio.run(node.mps.begin())
+    assert UUIDS[0] not in node.mps.servers or not node.mps.servers[UUIDS[0]].runs
+    node.look()
+    assert node.mps.servers[UUIDS[0]].control.takes_any_user() == (after == "any")
+
+
 def test_the_next_daemon_ends_what_is_asked_for_no_longer(node: MpsNode) -> None:
     control = node.mps.servers[UUIDS[0]].control
     node.restart()

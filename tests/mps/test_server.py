@@ -221,6 +221,23 @@ def test_one_that_a_site_s_wrapper_starts_with_the_other_interface(short_dir: Pa
     it_ends_when_told(control)
 
 
+def test_one_that_a_program_of_the_site_s_own_has_started(
+    short_dir: Path, control: Control
+) -> None:
+    """Also where the next daemon is told of another program: jobs may be its clients."""
+    wrapper = short_dir / "site-mps"
+    wrapper.write_text(f'#!/bin/sh\nexec {control.program} "$@"\n')
+    wrapper.chmod(0o755)
+    own = Control(wrapper, control.folder, UUID)
+    asyncio.run(own.start(any_user=False))
+    assert own.pid() is not None
+    again = Server(control, 0, "user")
+    look(again, 0.0)
+    assert again.control.pid() == own.pid()
+    wrapper.rename(short_dir / "site")
+    assert Control(short_dir / "site", control.folder, UUID).pid() == own.pid()
+
+
 WITHOUT_A_PID_FILE = """#!/usr/bin/python3 -I
 import sys
 sys.path[:0] = [{root!r}]
