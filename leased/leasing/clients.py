@@ -52,6 +52,8 @@ class Clients:
         self.on_left: Callable[[Tenant, Mapping[str, int]], None] = self.registry.widen
         # Called with a process some of whose memory is away by a carrier that has ended.
         self.on_stranded: Callable[[Tenant, Client], None] = lambda _, __: None
+        # Called with a tenant one of whose processes has connected.
+        self.on_attached: Callable[[Tenant], None] = lambda _: None
         # Called with a process that has connected and what it says it has; returns what it has.
         self.on_came: Callable[[Tenant, Client, Has], Has] = lambda _, __, has: has
 
@@ -67,6 +69,7 @@ class Clients:
         """A process has said HELLO: answer WELCOME, and note its lease, its memory and what it
         waits for."""
         tenant.clients.append(client)
+        self.on_attached(tenant)
         tenant.cut_off = {
             (u, process) for u, process in tenant.cut_off if process != client.process
         }

@@ -39,18 +39,23 @@ DRAINED = "the GPU is drained"
 
 @dataclass
 class Mps:
-    """servers: by UUID, of the GPUs in this mode. there: by UUID, the jobs that had processes there
-    at the last look, with their users. lost: by UUID, jobs whose work the last fault has ended.
-    under_way: by UUID, looks that have not ended: a control program may hang."""
+    """servers: by UUID, of the GPUs in this mode. there: by UUID, the jobs that have had processes
+    there since the last look, with their users. before: the same, between the look before and that
+    one. lost: by UUID, jobs whose work the last fault has ended. under_way: by UUID, looks that
+    have not ended: a control program may hang."""
 
     leases: Leases
     config: Callable[[], Config]
     servers: dict[str, Server] = field(default_factory=dict)
     together: Together = field(default_factory=Together)
     there: dict[str, dict[str, int]] = field(default_factory=dict)
+    before: dict[str, dict[str, int]] = field(default_factory=dict)
     lost: dict[str, list[str]] = field(default_factory=dict)
     under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.leases.clients.on_attached = self._note_job
 
     # -- the servers -----------------------------------------------------------------
 
@@ -112,9 +117,11 @@ class Mps:
         server = self.servers.get(gpu.uuid)
         if server is None:
             return
-        if await server.look(self.clock()):
-            self._note_fault(gpu, self._clients(gpu) | self.there.get(gpu.uuid, {}))
-        self.there[gpu.uuid] = self._clients(gpu)
+        faults = await server.look(self.clock())
+        there = self._clients(gpu) | self.there.pop(gpu.uuid, {})
+        if faults:
+            self._note_fault(gpu, there | self.before.get(gpu.uuid, {}))
+        self.before[gpu.uuid] = there
 
     def _rests(self, gpu: Gpu, server: Server) -> bool:
         """The GPU is drained, and no job is about to come."""
@@ -128,6 +135,12 @@ class Mps:
     def _clients(self, gpu: Gpu) -> dict[str, int]:
         """By name, the users of the jobs that have processes on the GPU."""
         return {t.job: t.uid for t in self.leases.tenants.sharing(gpu.uuid) if t.clients}
+
+    def _note_job(self, tenant: Tenant) -> None:
+        """A process of the job has come. It may have a fault, and be gone before the next look; the
+        server writes of that a moment later."""
+        if tenant.given.space == MPS:
+            self.there.setdefault(tenant.gang[0], {})[tenant.job] = tenant.uid
 
     def _note_fault(self, gpu: Gpu, hit: dict[str, int]) -> None:
         """hit: by name, the users of the jobs that were there; some have ended by now."""

@@ -20,8 +20,10 @@ from leased.mps.control import START_S, Control
 from leased.mps.mps import AWAITED_S, FOLDER, Mps
 from leased.mps.server import SETTLED_S
 from leased.mps.together import APART_S
+from leased.wire.client_messages import Hello
 from tests.emugpu.mps_control import install
 from tests.mps.conftest import kill, open_pidfd
+from tests.support.fake_client import FakeClient
 from tests.support.node_requests import ROOT_PEER, STEP, UUIDS, Node
 
 MPS = DeviceConfig(space="mps")
@@ -60,6 +62,12 @@ class MpsNode(Node):
             request = {k: request[k] for k in ("op", "job_id", "options", "uid")}
         env = self.admin.handle(request, ROOT_PEER)["env"]
         return {k: v for k, v in env.items() if k != "GPU_LEASE_SOCKET"}
+
+    def connect(self, job: int) -> FakeClient:
+        """A process of the job comes."""
+        client = FakeClient(100 + job)
+        self.leases.clients.attach(self.leases.tenants[job], client, Hello(0, False, {}))
+        return client
 
     def fault(self, gpu: int = 0) -> None:
         """As the server writes of it; the daemon looks."""
@@ -205,6 +213,23 @@ def test_the_next_daemon_knows_the_mode_of_a_gpu_with_jobs(node: MpsNode) -> Non
     assert server.control.pid() is None
     assert node.device()["mps"] is None
     assert node.ask("register", 2) == {}
+
+
+def test_who_has_a_fault_and_is_gone_before_the_next_look_is_kept_apart_too(node: MpsNode) -> None:
+    """Otherwise a user whose jobs are short could end the others' work again and again."""
+    node.site(gpu0=replace(MPS, mps_together="any"))
+    node.look()
+    node.ask("register", 1, uid=1000)
+    node.connect(1)
+    node.look()
+    node.ask("register", 2, uid=1001)
+    client = node.connect(2)
+    node.leases.clients.detach(node.leases.tenants[2], client)
+    node.leases.tenants.close(2)
+    node.fault()
+    assert node.device()["mps"]["lost"] == ["1", "2"]
+    with pytest.raises(Refused, match="a fault of one has ended both"):
+        node.ask("register", 3, uid=1001)
 
 
 @pytest.mark.parametrize(("before", "after"), [("user", "any"), ("any", "user"), ("any", "chain")])
