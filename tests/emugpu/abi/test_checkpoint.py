@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.emugpu.programs import finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
 
 TWO = pytest.mark.emulated(model="emu-h200-medium", devices=2)
@@ -102,3 +103,39 @@ def test_a_call_that_is_to_fail_fails_once(emulated_gpu: EmulatedGpu, call: str)
     emulated_gpu.fail(0, call)
     found = results(steps(emulated_gpu, "in place", *GIVES_UP_SOON))
     assert [result for name, result, _ in found if name == call][:1] == ["304 OPERATING_SYSTEM"]
+
+
+SUBMITS = """
+setup()
+p = ok(d.cuMemAlloc(4096)); ok(d.cuMemsetD32(p, 1, 1024)); ok(d.cuCtxSynchronize())
+say(os.getpid()); wait()
+for _ in range(3):
+    ok(launch("add", p, 1024, 1, 1))
+say("submitted"); wait()
+assert words(p, 1) == [4]
+"""
+CHECKPOINTS = """
+ok(d.cuInit(0))
+library = ctypes.CDLL("libcuda.so.1")
+def act(name):
+    assert not getattr(library, "cuCheckpointProcess" + name)({}, None)
+act("Lock"); say("locked"); wait(); act("Checkpoint"); act("Restore"); act("Unlock")
+"""
+
+
+def test_what_was_submitted_to_a_locked_process_is_done_when_it_is_back(
+    emulated_gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its connections have ended meanwhile, as for CRIU: it does not submit it again."""
+    monkeypatch.setenv("EMUGPU_LETS_GO", "1")
+    with (
+        program(emulated_gpu, SUBMITS) as one,
+        program(emulated_gpu, CHECKPOINTS.format(line(one))) as other,
+    ):
+        assert line(other) == "locked"
+        go_on(one)
+        assert line(one) == "submitted"
+        go_on(other)
+        finish(other)
+        go_on(one)
+        finish(one)

@@ -474,6 +474,12 @@ static bool depends_on_files(enum emu_op op)
 	       op == EMU_CHECKPOINT;
 }
 
+/* Does the process send the request once more when it is back? It does if it waits for a reply. */
+static bool asks_again(const struct connection *c, const struct emu_request *q)
+{
+	return c->gone && q->op < EMU_ASYNC;
+}
+
 bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 {
 	if (depends_on_files(q->op))
@@ -484,10 +490,10 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		free(payload);
 		return goes_on;
 	}
-	while (c->process && q->op != EMU_RM && !c->process->dead &&
-	       (c->process->locking || c->process->state != EMU_RUNNING) && !c->gone)
+	while (c->process && q->op != EMU_RM && !c->process->dead && !asks_again(c, q) &&
+	       (c->process->locking || c->process->state != EMU_RUNNING))
 		wait_change(c->process);
-	if (c->gone) { /* it asks again when it is back */
+	if (asks_again(c, q)) {
 		free(payload);
 		return false;
 	}
