@@ -600,6 +600,31 @@ def test_buffers_of_a_chain_of_jobs_leave_and_come_back(
     assert two("get", one("put", 2)) == at[0]
 
 
+def test_a_job_of_a_chain_parks_while_another_one_works_on_what_both_have_open(
+    component: Components, leased: Leased
+) -> None:
+    """And has its buffers again when it goes on."""
+    users, fills = leased.admin_socket.with_name("tenant.sock"), 5
+    one, two = component(128 * MIB, job=1, options=CHAIN), component(job=3, options=CHAIN)
+
+    def state() -> str:
+        status = ask(leased.admin_socket, {"op": "status"})
+        return str(next(t["state"] for t in status["tenants"] if t["job_id"] == 3))
+
+    one("alloc", 30 * MIB)
+    one("fill", 0, 0)
+    handle = one("put", 0, 2)
+    assert one("get", handle).isdigit()
+    assert two("get", handle).isdigit()
+    for turn in range(10):
+        assert two("wrong", 0, turn) == "0"
+        for _ in range(fills):
+            one.tell("fill", 1, turn + 1)
+        ask(users, {"op": "park", "job_id": 3})
+        wait_until("it to be parked", lambda: state() == "parked")
+        assert [line(one.process) for _ in range(fills)] == ["filled"] * fills
+
+
 def test_managed_memory_makes_no_chain(component: Components) -> None:
     one = component(options="tq:1,lock:on,memory:managed")
     assert one("alloc", 4096).startswith("CudaError: the job's memory is managed")
