@@ -21,7 +21,7 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.mps.control import Control
-from leased.mps.server import Server
+from leased.mps.server import ENDED, NOT_YET, Server
 from leased.mps.together import Coming, Together
 from leased.placement.api import ANY
 from leased.processes import procfs
@@ -34,7 +34,9 @@ FOLDER = "mps"
 OURS = "GPU_LEASE_MPS"  # so that the plugin knows what to remove from a job's environment
 LOST_SHOWN = 8
 AWAITED_S = 30.0  # a job that was told to ask again has done so by then
-DRAINED = "the GPU is drained"
+DRAINED, CHANGES = "the GPU is drained", "it is being ended"
+# Why it does not run, where that takes a moment and is nobody's fault.
+SOON = (DRAINED, CHANGES, NOT_YET, ENDED)
 
 
 @dataclass
@@ -107,7 +109,7 @@ class Mps:
         server = self.servers.get(gpu.uuid)
         if server is not None and not self.leases.tenants.sharing(gpu.uuid):
             if not self.has_mode(gpu) or server.allowed != allowed:
-                await server.end("it is being ended")
+                await server.end(CHANGES)
                 del self.servers[gpu.uuid]
             elif self._rests(gpu, server):
                 await server.end(DRAINED)  # so that the driver can be unloaded
@@ -169,9 +171,8 @@ class Mps:
         server = self.servers[next(iter(gang)).uuid]
         if server.why == DRAINED:  # the job waits as on any drained GPU, but as a client of MPS
             server.awaited_at = self.clock()
-            raise Later(f"MPS is being started on GPU {index}", "submit the job again")
         if not server.runs:
-            raise Refused(
+            raise (Later if server.why in SOON else Refused)(
                 f"GPU {index} is shared by MPS, which does not run: {server.why}",
                 "tell the administrator, and submit the job again",
             )

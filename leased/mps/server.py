@@ -13,6 +13,8 @@ log = logging.getLogger("gpu-leased")
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0  # before it is started again; twice as long each time
 SETTLED_S = 60.0  # one that has run for so long is started again at once
+NOT_YET = "it has not been started yet"
+ENDED = "it has ended, and is started again"
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Server:
     control: Control
     index: int
     allowed: str
-    why: str = "it has not been started yet"
+    why: str = NOT_YET
     ended: int = 0
     faults: int = 0
     since: float = 0.0  # when it last began to run
@@ -63,7 +65,7 @@ class Server:
         if not self.runs:
             return
         self.ended += 1
-        self.why = "it has ended, and is started again"
+        self.why = ENDED
         log.warning("MPS of GPU %d has ended; it is started again", self.index)
         if now - self.since >= SETTLED_S:
             self.pause_s = FIRST_PAUSE_S

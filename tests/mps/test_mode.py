@@ -153,7 +153,7 @@ def test_a_step_on_a_further_gpu_is_refused(node: MpsNode) -> None:
 def test_no_job_begins_while_mps_does_not_run(node: MpsNode) -> None:
     kill(node.mps.servers[UUIDS[0]].control)
     node.look()
-    with pytest.raises(Refused, match="which does not run: it has ended, and is started again"):
+    with pytest.raises(Later, match="which does not run: it has ended, and is started again"):
         node.ask("register", 1)
     assert (
         "takes no new jobs, as MPS does not run there"
@@ -163,6 +163,32 @@ def test_no_job_begins_while_mps_does_not_run(node: MpsNode) -> None:
     node.look()
     assert node.ask("register", 1)
     assert node.device()["mps"]["ended"] == 1
+
+
+def test_a_job_that_comes_while_the_mode_changes_asks_again(node: MpsNode) -> None:
+    """It is not told of a fault: in a moment it has the mode that the GPU has then."""
+    program = node.program.read_text()
+
+    async def changes() -> None:
+        node.config = replace(node.config, devices={})
+        change = asyncio.create_task(node.mps.beat(3 * START_S))
+        while node.mps.servers[UUIDS[0]].runs:
+            await asyncio.sleep(0)
+        try:
+            with pytest.raises(Later, match="which does not run: it is being ended"):
+                node.ask("register", 1)
+        finally:
+            await change
+
+    asyncio.run(changes())
+    assert node.ask("register", 1) == {}
+    node.leases.tenants.close(1)
+    node.program.write_text("#!/bin/sh\nexit 3\n")
+    node.site(gpu0=MPS)
+    with pytest.raises(Refused, match="which does not run: .* ended with 3") as said:
+        node.ask("register", 2)
+    assert not isinstance(said.value, Later), "it may never run"
+    node.program.write_text(program)
 
 
 def test_jobs_of_two_users_need_the_site_s_word(node: MpsNode) -> None:
@@ -330,7 +356,7 @@ def test_a_drained_gpu_leaves_the_driver_alone(node: MpsNode) -> None:
 def test_a_job_on_a_drained_gpu_waits_with_mps(node: MpsNode) -> None:
     node.admin.handle({"op": "drain", "device": "0"}, ROOT_PEER)
     node.look()
-    with pytest.raises(Later, match="MPS is being started on GPU 0"):
+    with pytest.raises(Later, match="which does not run: the GPU is drained"):
         node.ask("register", 1)
     node.look()
     assert node.ask("register", 1)["CUDA_MPS_PIPE_DIRECTORY"]
