@@ -172,10 +172,11 @@ class Mps:
         if server.why == DRAINED:  # the job waits as on any drained GPU, but as a client of MPS
             server.awaited_at = self.clock()
         if not server.runs:
-            raise (Later if server.why in SOON else Refused)(
+            fault = Refused(
                 f"GPU {index} is shared by MPS, which does not run: {server.why}",
                 "tell the administrator, and submit the job again",
             )
+            raise Later(str(fault), fault.hint) if server.why in SOON else fault
         there = self.leases.tenants.sharing(server.control.uuid)
         job = Coming(uid, (server.control.uuid,), given.chain)
         self.together.check(index, server.allowed, job, there, self.clock())
