@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,29 +165,31 @@ def test_no_job_begins_while_mps_does_not_run(node: MpsNode) -> None:
     assert node.device()["mps"]["ended"] == 1
 
 
-def test_a_job_that_comes_while_the_mode_changes_asks_again(node: MpsNode) -> None:
+def test_a_job_that_comes_while_the_mode_changes_asks_again(
+    node: MpsNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not told of a fault: in a moment it has the mode that the GPU has then."""
-    program = node.program.read_text()
 
-    async def changes() -> None:
-        node.config = replace(node.config, devices={})
-        change = asyncio.create_task(node.mps.beat(3 * START_S))
-        for _ in range(8):  # its look begins
-            await asyncio.sleep(0)
-        try:
-            with pytest.raises(Later, match="which does not run: it is being ended"):
-                node.ask("register", 1)
-        finally:
-            await change
+    async def ends(control: Control, usual: Callable[..., Any] = Control.quit) -> None:
+        with pytest.raises(Later, match="which does not run: it is being ended"):
+            node.ask("register", 1)
+        await usual(control)
 
-    asyncio.run(changes())
+    with monkeypatch.context() as patch:
+        patch.setattr(Control, "quit", ends)
+        node.site()
     assert node.ask("register", 1) == {}
-    node.leases.tenants.close(1)
+
+
+def test_a_job_is_refused_where_mps_does_not_start(node: MpsNode) -> None:
+    """It may never do so."""
+    node.site()
+    program = node.program.read_text()
     node.program.write_text("#!/bin/sh\nexit 3\n")
     node.site(gpu0=MPS)
     with pytest.raises(Refused, match=r"which does not run: .* ended with 3") as said:
-        node.ask("register", 2)
-    assert not isinstance(said.value, Later), "it may never run"
+        node.ask("register", 1)
+    assert not isinstance(said.value, Later)
     node.program.write_text(program)
 
 
