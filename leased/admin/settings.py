@@ -7,6 +7,7 @@ of all replaces those of the devices.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -84,11 +85,11 @@ class Settings:
             for (device, key), value in store.settings().items()
             if _is_understood(device, key, value)
         }
-        for key in OF_DEVICE:
+        for key, gpu in itertools.product(OF_DEVICE, list(leases.gpus)):
             try:
-                self._apply(key, list(leases.gpus), at_start=True)
+                self._apply(key, [gpu], at_start=True)
             except Refused as fault:
-                log.error("the stored setting %s is not applied: %s", key, fault)
+                log.error("the stored setting %s is not applied: %s", key, fault.sentence())
 
     def of(self, uuid: str, key: str) -> str | None:
         """The text in force for a device, or ALL; None: the jobs' or the configuration's is."""
@@ -166,6 +167,7 @@ class Settings:
                 continue
             value = parse(key, text) if text is not None else None
             if key == "reserve":
+                self.applied(gpu)  # where the configuration has changed meanwhile it may not fit
                 self.leases.gpus.set_reserve(gpu.uuid, self._reserve(gpu, text))
             elif key == "lock":
                 assert value is None or isinstance(value, str)

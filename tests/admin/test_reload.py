@@ -19,6 +19,7 @@ from _gpulease import ffi, lib
 from leased.admin.admin import Admin
 from leased.admin.jobs import Jobs
 from leased.admin.reload import AdminSocket, Reload
+from leased.admin.settings import Settings
 from leased.api.client import ask
 from leased.config import config, kinds
 from leased.config.config import KEYS
@@ -264,6 +265,22 @@ def test_settings_override_the_file(node: Node) -> None:
     assert next(iter(node.leases.gpus)).reserve == 3 << 20
     node.admin.settings.change(None, {"reserve": "config"})
     assert next(iter(node.leases.gpus)).reserve == 4 << 20
+
+
+def test_a_start_does_not_apply_a_setting_that_a_reload_would_refuse(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs would see a device of one byte."""
+    node.admin.settings.change(None, {"reserve": "3MiB"})
+    fresh = config.parse(b'[device.0]\nmemory = "2MiB"\n')
+    leases = Leases([devices.configured(gpu, fresh) for gpu in node.leases.gpus], lambda: 0)
+    for gpu in leases.gpus:
+        leases.gpus.set_reserve(gpu.uuid, None)
+    Settings(leases, node.store, lambda: fresh)
+    assert [gpu.reserve for gpu in leases.gpus] == [None, 3 << 20]
+    (said,) = caplog.messages
+    assert said.startswith("the stored setting reserve is not applied: reserve=3MiB, as set, leaves")
+    assert "run gpu-leasectl set reserve=config first" in said
 
 
 def test_the_measured_speed_of_the_link_stays(node: Node) -> None:
