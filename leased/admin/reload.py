@@ -11,6 +11,7 @@ import grp
 import logging
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def group_id(settings: Config) -> int:
     except KeyError:
         words = f"daemon.admin_group: this node has no group {settings.admin_group}"
         raise Refused(words, "make the group, or name another") from None
+
+
+def check_files(path: Path, settings: Config) -> None:
+    """Refused: a daemon cannot begin with these files. path: the configuration's own."""
+    for file, what in trusted_files.named(path, settings):
+        trusted_files.check(file, what)
+    if settings.record is not None:
+        place.check(settings.record, "daemon.record")
 
 
 def slurm_env(settings: Config) -> dict[str, str]:
@@ -91,13 +100,15 @@ class Checked:
 
 @dataclass
 class Reload:
-    """run() when the daemon is told to read its configuration again."""
+    """run() when the daemon is told to read its configuration again. check_start: Refused where the
+    next daemon could not begin with it."""
 
     path: Path
     admin: Admin
     watch: ProcessMonitor
     slurm: Slurm
     admin_socket: AdminSocket | None = None
+    check_start: Callable[[Config], None] = lambda _: None
 
     def run(self) -> str | None:
         """Read it again. Returns what is wrong, in one sentence; then the old configuration
@@ -128,10 +139,8 @@ class Reload:
     def _check(self, fresh: Config) -> Checked:
         """Refused: it cannot be used on this node."""
         now = self.admin.config
-        trusted_files.check(Path(fresh.preload), "daemon.preload")
-        if fresh.record is not None:
-            trusted_files.check(fresh.record, "daemon.record")
-            place.check(fresh.record, "daemon.record")
+        check_files(self.path, fresh)
+        self.check_start(fresh)
         at_start = [
             key for key in config.KEYS if key.at_start or (now.peers_port and key in OF_ALL)
         ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 
 from leased.base.errors import Refused
 from leased.config.config import Config
@@ -35,14 +37,13 @@ class AcrossNodes:
         first_epoch: int,
     ):
         self.leases, self.slurm, self.config = leases, slurm, config
-        self.here = slurmconf.name_of_this_node(config.slurm_conf)
-        terms = Terms(2 * config.drain_ns)
-        own = Own(self.here, terms, Munge(config.peers_munge), _tls(config))
+        own = _own(config)
+        self.here = own.node
         self.peers = Peers(own, self._address, self._received)
         self.several = SeveralNodes(
             leases,
             self.here,
-            terms.drain_ns,
+            own.terms.drain_ns,
             first_epoch,
             promises=Promises(config.runtime_dir / "promises"),
             peers=self.peers,
@@ -79,6 +80,13 @@ class AcrossNodes:
         return await slurmconf.address_of(node, self.slurm.env, conf), self.config.peers_port
 
 
+def _own(config: Config) -> Own:
+    """What this daemon is to others. OSError: munge is not there, or no slurm.conf. Refused: what
+    is set for TLS is not enough."""
+    here = slurmconf.name_of_this_node(config.slurm_conf)
+    return Own(here, Terms(2 * config.drain_ns), Munge(config.peers_munge), _tls(config))
+
+
 def _tls(config: Config) -> Tls | None:
     """None: it is not to be used. Refused: what is set for it is not enough, or is none."""
     files = config.peers_tls_certificate, config.peers_tls_key, config.peers_tls_ca
@@ -93,16 +101,29 @@ def _tls(config: Config) -> Tls | None:
         raise Refused(f"peers.tls_*: {', '.join(files)}: {fault}", remedy) from None
 
 
+@contextlib.contextmanager
+def _needs_munge() -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        raise Refused(
+            f"peers.port is set, but MUNGE cannot be used ({fault})",
+            "install munge (libmunge2), or set peers.port = 0",
+        ) from None
+
+
+def check(config: Config) -> None:
+    """Refused: no daemon can begin with this configuration."""
+    if config.peers_port:
+        with _needs_munge():
+            _own(config)
+
+
 def make(
     loop: asyncio.AbstractEventLoop, leases: Leases, slurm: Slurm, config: Config, first_epoch: int
 ) -> AcrossNodes | None:
     """None: peers.port is not set. Refused: munge is not there."""
     if not config.peers_port:
         return None
-    try:
+    with _needs_munge():
         return AcrossNodes(loop, leases, slurm, config, first_epoch)
-    except OSError as fault:
-        raise Refused(
-            f"peers.port is set, but MUNGE cannot be used ({fault})",
-            "install munge (libmunge2), or set peers.port = 0",
-        ) from None

@@ -20,7 +20,7 @@ from leased.admin.idle_moves import IdleMoves
 from leased.admin.jobs import Jobs
 from leased.admin.moves import Moves
 from leased.admin.questions import Questions
-from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
+from leased.admin.reload import Reload, check_files, group_id, slurm_env, warn_of_defaults
 from leased.admin.status import Seen
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
@@ -51,7 +51,6 @@ from leased.node.listeners import GRACE_NS, Listeners
 from leased.node.monitors import Monitors
 from leased.node.overruns import Overruns
 from leased.node.tasks import Tasks
-from leased.record import place as record_place
 from leased.record.recorder import Recorder
 from leased.slurm import slurmconf
 from leased.slurm.commands import Slurm
@@ -114,7 +113,10 @@ class Daemon:
             *(self.leases, self.store, self.jobs.find, lambda: self.in_force), moves
         )
         self.listeners = Listeners(self.loop, self.admin, questions, self.accounts)
-        self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
+        self.reloading = Reload(
+            *(path, self.admin, self.monitors.processes, self.slurm),
+            check_start=across_nodes.check,
+        )
 
     # -- its parts --------------------------------------------------------------
 
@@ -270,10 +272,7 @@ class Daemon:
 
 
 async def serve(path: Path, settings: config.Config) -> None:
-    for place, what in trusted_files.named(path, settings):
-        trusted_files.check(place, what)
-    if settings.record is not None:
-        record_place.check(settings.record, "daemon.record")
+    check_files(path, settings)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     with only_one("gpu-leased", settings.state_dir, settings.runtime_dir):

@@ -17,6 +17,8 @@ def before(path: Path) -> Path:
 
 def check(path: Path, what: str) -> None:
     """Refused: there is no directory for it, or something else is there. what: the key."""
+    if not path.name:
+        raise Refused(f"{what}: {path} is not a file", "name a file in a directory")
     if not path.parent.is_dir():
         raise Refused(f"{what}: {path.parent} is not a directory", "make it first")
     for file in (path, before(path)):

@@ -21,6 +21,7 @@ from leased.admin.jobs import Jobs
 from leased.admin.reload import AdminSocket, Reload
 from leased.admin.settings import Settings
 from leased.api.client import ask
+from leased.base.errors import Refused
 from leased.config import config, kinds
 from leased.config.config import KEYS
 from leased.core.events import MemoryChanged, SpeedMeasured
@@ -279,7 +280,9 @@ def test_a_start_does_not_apply_a_setting_that_a_reload_would_refuse(
     Settings(leases, node.store, lambda: fresh)
     assert [gpu.reserve for gpu in leases.gpus] == [None, 3 << 20]
     (said,) = caplog.messages
-    assert said.startswith("the stored setting reserve is not applied: reserve=3MiB, as set, leaves")
+    assert said.startswith(
+        "the stored setting reserve is not applied: reserve=3MiB, as set, leaves"
+    )
     assert "run gpu-leasectl set reserve=config first" in said
 
 
@@ -356,6 +359,33 @@ def test_the_service_manager_hears_that_a_reload_is_over(
     assert " ERROR the old configuration stays: " in said[0]
     register(leased.admin_socket, 7)
     assert status(leased)["tenants"][0]["quantum_s"] == 7
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ('record = "/"\n', "daemon.record: / is not a file; name a file"),
+        ('[peers]\nport = 7070\ntls_key = "/none"\nmunge_socket = "/none"\n', "peers."),
+    ],
+)
+def test_a_reload_refuses_what_no_daemon_can_begin_with(
+    reloads: Reloads, toml: str, words: str
+) -> None:
+    """Otherwise that is noticed at the next start, perhaps weeks later."""
+    assert f"the old configuration stays: {words}" in reloads(toml)
+
+
+def test_a_reload_refuses_directories_that_a_start_refuses(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(path: Path, what: str) -> None:
+        if str(path) == "/opt/elsewhere":
+            raise Refused(f"{what}: others may change it")
+
+    monkeypatch.setattr("leased.config.trusted_files.check", check)
+    for key in ("runtime_dir", "state_dir"):
+        said = node.reload(f'[daemon]\n{key} = "/opt/elsewhere"\n')
+        assert said == f"daemon.{key}: others may change it"
 
 
 def test_a_group_may_use_the_socket_after_a_reload(leased: Leased, reloads: Reloads) -> None:
