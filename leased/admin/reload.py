@@ -107,8 +107,8 @@ class Reload:
     admin: Admin
     watch: ProcessMonitor
     slurm: Slurm
+    check_start: Callable[[Config], None]
     admin_socket: AdminSocket | None = None
-    check_start: Callable[[Config], None] = lambda _: None
 
     def run(self) -> str | None:
         """Read it again. Returns what is wrong, in one sentence; then the old configuration

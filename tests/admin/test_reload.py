@@ -104,7 +104,7 @@ class Node:
         self.admin = Admin(settings, Jobs(self.leases, self.store), lambda: None, lambda _: None)
         self.watch = ProcessMonitor(self.leases, self.admin.jobs.stepds, self.slurm, settings)
         (root / "admin.sock").touch(0o600)
-        self.reloading = Reload(self.path, self.admin, self.watch, self.slurm)
+        self.reloading = Reload(self.path, self.admin, self.watch, self.slurm, lambda _: None)
         self.reloading.admin_socket = AdminSocket(root / "admin.sock", ours=True)
 
     def reload(self, toml: str) -> str | None:
