@@ -180,7 +180,7 @@ class Admin:
         return self._change(request, {"drain": "user"})
 
     def _change(self, request: Request, wanted: dict[str, str]) -> dict[str, Any]:
-        chosen = self._chosen(get_text(request, "device") or "all")
+        chosen = self._chosen(get_text({"device": "all"} | request, "device"))
         self.settings.change(chosen, wanted)
         told = self.leases.gpus.slurms() if chosen is None else chosen
         return {"devices": [gpu.index for gpu in told], "store_fault": self.store.fault}
@@ -192,7 +192,7 @@ class Admin:
         found = [g for g in self.leases.gpus.slurms() if name in (str(g.index), g.uuid)]
         if not found:
             known = ", ".join(f"{g.index} ({g.uuid})" for g in self.leases.gpus.slurms())
-            raise Refused(f"no device {name}", f"there are {known}, and all")
+            raise Refused(f"no device {name or shown(name)}", f"there are {known}, and all")
         return found
 
     def do_reload(self, _: Request, __: Peer) -> dict[str, Any]:

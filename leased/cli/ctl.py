@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import os
@@ -24,6 +25,10 @@ exit status:
 Faults are sentences on standard error, which name the remedy; with --json they are also an
 object {{"error": ..., "hint": ...}} on standard output. See docs/gpu-leasectl.md.
 """.format("\n".join(f"  {status.value:<4}{words}" for status, words in MEANINGS.items()))
+
+
+# Of what is written: the disk is full, or the user's part of it.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def all_subcommands() -> dict[str, ModuleType]:
@@ -79,17 +84,31 @@ def print_fault(chosen: argparse.Namespace, fault: Refused | TimeoutError) -> No
 def main(arguments: list[str] | None = None) -> ExitStatus:
     """Carry out one subcommand; see EPILOG for the exit status."""
     chosen = make_parser().parse_args(arguments)
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 # until the end
     try:
-        return ExitStatus(chosen.run(chosen) or ExitStatus.DONE)
+        status = ExitStatus(chosen.run(chosen) or ExitStatus.DONE)
+        sys.stdout.flush()
+        return status
     except (Refused, TimeoutError) as fault:
         print_fault(chosen, fault)
         return status_of(fault)
     except KeyboardInterrupt:
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; nothing more may be written at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end_output()  # whoever read it has enough
         return ExitStatus.DONE
+    except OSError as fault:
+        if fault.errno not in FULL:
+            raise
+        _end_output()
+        print(f"gpu-leasectl: not all could be written: {fault.strerror}", file=sys.stderr)
+        return ExitStatus.REFUSED
+
+
+def _end_output() -> None:
+    """Nothing more may be written at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

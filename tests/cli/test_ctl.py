@@ -167,6 +167,35 @@ def test_settings_that_are_refused_change_nothing(kept: Ctl, words: str, sentenc
 # -- drain -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("words", [["drain", ""], ["resume", ""], ["set", "--device=", "lock=on"]])
+def test_an_empty_name_is_no_device(kept: Ctl, words: list[str]) -> None:
+    """It is a variable of a script's that is not set; it took all devices out of use."""
+    kept(*words, code=ExitStatus.REFUSED)
+    assert kept.error.startswith("gpu-leasectl: no device ''; there are 0 (GPU-")
+    assert kept.device()["drain"] is None
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "said"),
+    [(">&-", 0, ""), (">/dev/full", 1, "gpu-leasectl: not all could be written: No space left")],
+)
+@pytest.mark.parametrize("words", ["status", "status --json", "mine --json"])
+def test_an_output_that_takes_nothing(
+    kept: Ctl, words: str, output: str, status: int, said: str
+) -> None:
+    command = f'exec "$0" -m leased.cli.ctl --config "$1" {words} {output}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, str(kept.leased.config)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == (1 if said else 0)
+
+
 def test_drain_lets_the_holder_go_on_and_keeps_others_waiting(gpuctl: Ctl, tenant: Start) -> None:
     leased = gpuctl.leased
     leased.config.write_text(leased.config.read_text() + '[limits]\nin_flight = "5s"\n')
