@@ -114,7 +114,7 @@ class Daemon:
         )
         self.listeners = Listeners(self.loop, self.admin, questions, self.accounts)
         self.reloading = Reload(
-            *(path, self.admin, self.monitors.processes, self.slurm, across_nodes.check),
+            path, self.admin, self.monitors.processes, self.slurm, across_nodes.check
         )
 
     # -- its parts --------------------------------------------------------------
